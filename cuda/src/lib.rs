@@ -1,0 +1,1 @@
+//! Everything in Warpmeter that touches an NVIDIA library.

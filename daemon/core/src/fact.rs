@@ -1,0 +1,522 @@
+//! What sources observed, and nothing they concluded.
+//!
+//! The order of the variants and fields is part of the meaning: facts of one instant are applied in their
+//! derived order, so that their order of arrival never matters.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::identity::{ContainerId, GpuId, HostPid, MigId, PodUid, ProcessId, Scope};
+use crate::inventory::Inventory;
+use crate::ratio::Ppb;
+use crate::time::{Interval, MonoNs};
+
+/// A fact, who observed it, and when the observation was complete.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Sample {
+    /// When the source had finished observing.
+    pub at: MonoNs,
+    /// Who observed it.
+    pub source: Source,
+    /// What was observed.
+    pub fact: Fact,
+}
+
+/// A stream of facts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Source {
+    /// The NVIDIA driver, through the `nvidia` process.
+    Nvidia,
+    /// `/proc` and cgroups of the host.
+    Host,
+    /// Pods and their devices: a static file, or the kubelet.
+    Pods,
+    /// The daemon itself.
+    Daemon,
+}
+
+impl Source {
+    /// Every source.
+    pub const ALL: [Self; 4] = [Self::Nvidia, Self::Host, Self::Pods, Self::Daemon];
+
+    /// The source's name as a label value.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Nvidia => "nvidia",
+            Self::Host => "host",
+            Self::Pods => "pods",
+            Self::Daemon => "daemon",
+        }
+    }
+}
+
+/// One observation.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Fact {
+    /// All GPUs; at the start and on change.
+    Inventory(Inventory),
+    /// All pods and what they were granted; at the start and on change.
+    Pods(Pods),
+    /// A process exists, or what is known of it changed.
+    Process(Process),
+    /// A process has ended.
+    Gone(ProcessId),
+    /// One GPU's counters, gauges and processes. Boxed: by far the largest variant.
+    Reading(Box<Reading>),
+    /// What the driver says of each process's use of one GPU.
+    ProcessUse(ProcessUse),
+    /// The driver reported a fault of a GPU.
+    Xid {
+        /// The GPU.
+        gpu: GpuId,
+        /// NVIDIA's number of the fault.
+        xid: u64,
+    },
+    /// A source's state changed.
+    Health(Health),
+    /// A source finished a round.
+    Poll {
+        /// Nanoseconds that the round took.
+        took: u64,
+    },
+    /// Values that cannot be right were left out.
+    Discarded {
+        /// Why.
+        reason: Discard,
+        /// How many.
+        count: u64,
+    },
+    /// Facts were lost on their way.
+    Lost {
+        /// How many.
+        count: u64,
+    },
+    /// What one of Warpmeter's own processes has used since its start.
+    Own(Own),
+    /// Everything observed up to now has been sent, as far as the daemon can know: windows may close.
+    Tick {
+        /// Wall clock at this instant, in nanoseconds since 1970.
+        wall: u64,
+    },
+}
+
+/// One GPU over one interval: atomic, so that the instances of a GPU share their windows.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Reading {
+    /// The GPU.
+    pub gpu: GpuId,
+    /// The interval that its averages cover; consecutive readings of a GPU touch.
+    pub during: Interval,
+    /// What concerns the board as a whole.
+    pub board: Board,
+    /// The GPU itself (`mig` none), or each of its MIG instances.
+    pub parts: Vec<Part>,
+}
+
+/// The counters of one device.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Part {
+    /// The MIG instance, or none for a whole GPU.
+    pub mig: Option<MigId>,
+    /// Engine active: a kernel of whatever kind was executing.
+    pub engine: Option<Level>,
+    /// A second, independent reading of engine activity, never used as an amount: it guards against a dead counter.
+    pub corroboration: Option<Ppb>,
+    /// SM active: share of SM cycles with at least one warp resident.
+    pub sm_active: Option<Level>,
+    /// SM occupied: warps resident ÷ the maximum, per elapsed cycle.
+    pub sm_occupied: Option<Level>,
+    /// Tensor pipes active.
+    pub tensor: Option<Level>,
+    /// DRAM bandwidth used ÷ its peak.
+    pub dram: Option<Level>,
+    /// Memory in use, in bytes.
+    pub memory_used: Option<u64>,
+    /// Processes with a context now; none if the driver did not say.
+    pub processes: Option<Vec<Holder>>,
+}
+
+/// How a source gave an average ratio.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Level {
+    /// The average over the reading's interval.
+    Ratio(Ppb),
+    /// Cycles counted in the reading's interval.
+    Cycles {
+        /// Those that were active.
+        active: u64,
+        /// All of them.
+        elapsed: u64,
+    },
+    /// Averages over consecutive stretches, each ending at its time and starting where the one before ended.
+    Samples(Vec<(MonoNs, Ppb)>),
+}
+
+/// A process that has the device open for work.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Holder {
+    /// Its pid.
+    pub pid: HostPid,
+    /// Device memory that it uses, in bytes.
+    pub memory: Option<u64>,
+}
+
+/// A volume as its counter gave it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Volume {
+    /// Average bytes per second over the reading's interval.
+    PerSecond(u64),
+    /// Bytes since the counter's start, whenever that was.
+    Total(u64),
+}
+
+/// Gauges and counters of the board as a whole. Absent means that the device does not say.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Board {
+    /// Power now, in milliwatts.
+    pub power_mw: Option<u64>,
+    /// Energy since the driver was loaded, in millijoules.
+    pub energy_mj: Option<u64>,
+    /// Power limit in force, in milliwatts.
+    pub power_limit_mw: Option<u64>,
+    /// GPU core temperature, in °C.
+    pub temperature_c: Option<i64>,
+    /// Memory temperature, in °C.
+    pub memory_temperature_c: Option<i64>,
+    /// SM clock, in MHz.
+    pub sm_clock_mhz: Option<u64>,
+    /// Memory clock, in MHz.
+    pub memory_clock_mhz: Option<u64>,
+    /// Reasons for which clocks are held down now.
+    pub throttle: Option<Vec<Throttle>>,
+    /// Memory in use on the whole board, in bytes.
+    pub memory_used: Option<u64>,
+    /// Memory of the whole board, in bytes.
+    pub memory_total: Option<u64>,
+    /// Bytes received over PCIe (host to device).
+    pub pcie_receive: Option<Volume>,
+    /// Bytes transmitted over PCIe (device to host).
+    pub pcie_transmit: Option<Volume>,
+    /// Bytes received over NVLink.
+    pub nvlink_receive: Option<Volume>,
+    /// Bytes transmitted over NVLink.
+    pub nvlink_transmit: Option<Volume>,
+    /// PCIe replays since the driver was loaded.
+    pub pcie_replays: Option<u64>,
+    /// Corrected ECC errors since the driver was loaded.
+    pub ecc_corrected: Option<u64>,
+    /// Uncorrected ECC errors since the driver was loaded.
+    pub ecc_uncorrected: Option<u64>,
+    /// Rows remapped for corrected errors.
+    pub remapped_correctable: Option<u64>,
+    /// Rows remapped for uncorrected errors.
+    pub remapped_uncorrectable: Option<u64>,
+    /// Whether a remapping waits for a reset.
+    pub remap_pending: Option<bool>,
+    /// Whether a remapping has failed.
+    pub remap_failed: Option<bool>,
+}
+
+/// Why clocks are held down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Throttle {
+    /// Software power cap.
+    SwPowerCap,
+    /// Hardware slowdown (power brake or temperature).
+    HwSlowdown,
+    /// Held to the clocks of a synchronised group.
+    SyncBoost,
+    /// Software thermal slowdown.
+    SwThermal,
+    /// Hardware thermal slowdown.
+    HwThermal,
+    /// Hardware power brake.
+    HwPowerBrake,
+    /// Display clock setting.
+    Display,
+    /// Clocks set by an application or an administrator.
+    ApplicationClocks,
+}
+
+impl Throttle {
+    /// Every reason.
+    pub const ALL: [Self; 8] = [
+        Self::SwPowerCap,
+        Self::HwSlowdown,
+        Self::SyncBoost,
+        Self::SwThermal,
+        Self::HwThermal,
+        Self::HwPowerBrake,
+        Self::Display,
+        Self::ApplicationClocks,
+    ];
+
+    /// The reason as a label value.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::SwPowerCap => "sw_power_cap",
+            Self::HwSlowdown => "hw_slowdown",
+            Self::SyncBoost => "sync_boost",
+            Self::SwThermal => "sw_thermal",
+            Self::HwThermal => "hw_thermal",
+            Self::HwPowerBrake => "hw_power_brake",
+            Self::Display => "display",
+            Self::ApplicationClocks => "application_clocks",
+        }
+    }
+}
+
+/// What the driver says of each process's use of a GPU's SMs.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct ProcessUse {
+    /// The GPU. In MIG mode the driver gives none of this.
+    pub gpu: GpuId,
+    /// The driver's samples up to here are in this fact or an earlier one.
+    pub until: MonoNs,
+    /// The samples; empty if the driver found none, which is no evidence and not a zero.
+    pub samples: Vec<ProcessSample>,
+}
+
+/// One process's average over one of the driver's own periods.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct ProcessSample {
+    /// The process.
+    pub pid: HostPid,
+    /// The driver's sampling period.
+    pub during: Interval,
+    /// Share of the period in which its kernels ran: whole percents in practice.
+    pub sm: Ppb,
+}
+
+/// A process of the host.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Process {
+    /// Which.
+    pub id: ProcessId,
+    /// Its cgroup, as far as that names an owner.
+    pub scope: Scope,
+    /// Which GPU device files it has open; none if that could not be read.
+    pub opened: Option<Opened>,
+}
+
+/// GPU device files that a process has open.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Opened {
+    /// Whether a control file (`nvidiactl`) is among them.
+    pub control: bool,
+    /// Minor numbers of the GPUs whose files are, in order.
+    pub minors: Vec<u32>,
+}
+
+/// All pods of the node that are known by name, and what they hold.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Pods {
+    /// The pods, in order of UID.
+    pub pods: Vec<Pod>,
+    /// Devices that are shared by time-slicing or MPS, and in how many replicas.
+    pub replicas: Vec<Replicas>,
+}
+
+/// A device that is granted in parts.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Replicas {
+    /// The device.
+    pub device: DeviceRef,
+    /// In how many replicas it is offered; at least 1.
+    pub count: u32,
+}
+
+/// A pod.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Pod {
+    /// Its UID.
+    pub uid: PodUid,
+    /// Its namespace.
+    pub namespace: Arc<str>,
+    /// Its name.
+    pub name: Arc<str>,
+    /// Its containers.
+    pub containers: Vec<Container>,
+    /// What its containers were granted.
+    pub grants: Vec<Grant>,
+    /// Attributes to report with it.
+    #[serde(default)]
+    pub info: PodInfo,
+}
+
+/// A container of a pod.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Container {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Its identifier, once known.
+    pub id: Option<ContainerId>,
+}
+
+/// A device, or a part of one, granted to a container.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Grant {
+    /// The container's name.
+    pub container: Arc<str>,
+    /// The device.
+    pub device: DeviceRef,
+    /// How much of it.
+    pub part: GrantPart,
+}
+
+/// How much of a device a grant is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GrantPart {
+    /// All of it; several such grants share it equally.
+    Whole,
+    /// One replica, by its number.
+    Replica(u32),
+    /// A stated fraction.
+    Fraction(Ppb),
+}
+
+/// A device as an allocator names it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DeviceRef {
+    /// A whole GPU by UUID.
+    Gpu(GpuId),
+    /// A MIG instance by UUID.
+    Mig(MigId),
+    /// A whole GPU by the minor number of its device file.
+    Minor(u32),
+    /// A MIG instance by the minor number of its GPU and its GPU instance id.
+    MinorInstance {
+        /// Minor number of the GPU.
+        minor: u32,
+        /// GPU instance id.
+        gpu_instance: u32,
+    },
+    /// A MIG instance by the UUID of its GPU and its instance ids.
+    GpuInstance {
+        /// The GPU.
+        gpu: GpuId,
+        /// GPU instance id.
+        gpu_instance: u32,
+        /// Compute instance id.
+        compute_instance: u32,
+    },
+}
+
+/// Attributes of a pod that go on its `_info` series. Empty means not set.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct PodInfo {
+    /// Kind of the controlling workload, such as `Job`.
+    pub workload_kind: Arc<str>,
+    /// Name of the controlling workload.
+    pub workload: Arc<str>,
+    /// Team that pays.
+    pub team: Arc<str>,
+    /// Application.
+    pub app: Arc<str>,
+    /// Model trained or served.
+    pub model: Arc<str>,
+    /// Environment, such as `production`.
+    pub environment: Arc<str>,
+    /// Whether idleness of this pod is intended.
+    pub idle_ok: bool,
+}
+
+/// The state of a source.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Health {
+    /// How well it works.
+    pub state: HealthState,
+    /// Why, and what to do; empty while it works.
+    pub reason: String,
+}
+
+/// How well a source works.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HealthState {
+    /// All that it can give, it gives.
+    Up,
+    /// It gives facts, but fewer than it could.
+    Degraded,
+    /// It gives nothing.
+    Down,
+    /// It is not wanted here.
+    Off,
+}
+
+impl HealthState {
+    /// The state as a label value.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Up => "up",
+            Self::Degraded => "degraded",
+            Self::Down => "down",
+            Self::Off => "off",
+        }
+    }
+}
+
+/// Why a value was left out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Discard {
+    /// The driver's mark for "no value".
+    Sentinel,
+    /// Outside the range that the quantity can have.
+    Range,
+    /// Not a number.
+    NotANumber,
+    /// A time in the future, or before the driver was loaded.
+    Clock,
+    /// Text or bytes that do not parse.
+    Garbage,
+    /// A device id of no known form.
+    DeviceId,
+    /// An observation that came after its window had closed.
+    Late,
+}
+
+impl Discard {
+    /// Every reason.
+    pub const ALL: [Self; 7] = [
+        Self::Sentinel,
+        Self::Range,
+        Self::NotANumber,
+        Self::Clock,
+        Self::Garbage,
+        Self::DeviceId,
+        Self::Late,
+    ];
+
+    /// The reason as a label value.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Sentinel => "sentinel",
+            Self::Range => "range",
+            Self::NotANumber => "not_a_number",
+            Self::Clock => "clock",
+            Self::Garbage => "garbage",
+            Self::DeviceId => "device_id",
+            Self::Late => "late",
+        }
+    }
+}
+
+/// What one of Warpmeter's own processes uses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Own {
+    /// CPU time since the process started, in nanoseconds.
+    pub cpu: u64,
+    /// Resident memory, in bytes.
+    pub resident: u64,
+}

@@ -1,0 +1,113 @@
+//! What GPUs there are, and how they are divided.
+
+use serde::{Deserialize, Serialize};
+
+use crate::identity::{GpuId, MigId};
+
+/// All GPUs that the driver shows. Replaces the previous inventory as a whole.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Inventory {
+    /// The driver, if it answered.
+    pub driver: Option<Driver>,
+    /// Every GPU, in order of UUID.
+    pub gpus: Vec<Gpu>,
+}
+
+/// Versions as the driver reports them.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Driver {
+    /// The kernel driver, such as `570.133.20`.
+    pub version: String,
+    /// The NVML library.
+    pub nvml: Option<String>,
+    /// The newest CUDA version that the driver supports, such as `12.8`.
+    pub cuda: Option<String>,
+}
+
+/// One physical GPU.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Gpu {
+    /// Its UUID.
+    pub id: GpuId,
+    /// Its NVML index now: for display only.
+    pub index: Option<u32>,
+    /// The `N` of `/dev/nvidiaN`, which can differ from the index.
+    pub minor: Option<u32>,
+    /// Its PCI bus id, such as `00000000:17:00.0`.
+    pub pci_bus_id: String,
+    /// The product name, such as `NVIDIA H100 80GB HBM3`.
+    pub model: String,
+    /// Memory of the whole GPU in bytes.
+    pub memory_bytes: Option<u64>,
+    /// Why it cannot be read, if it cannot.
+    pub down: Option<String>,
+    /// How it is divided, in MIG mode.
+    pub mig: Option<Mig>,
+    /// Which counter gives which quantity.
+    pub authority: Authority,
+}
+
+/// The division of a GPU in MIG mode.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Mig {
+    /// Compute slices of the whole GPU (7 on A100 and H100, 4 on A30).
+    pub slices: u32,
+    /// The instances that exist, in order of GPU instance and compute instance.
+    pub instances: Vec<Instance>,
+    /// The most compute slices that further instances could still take: what is left beyond that fits no profile.
+    pub creatable_slices: u32,
+}
+
+/// One MIG instance: a compute instance, or a GPU instance that has none.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Instance {
+    /// Its name.
+    pub id: MigId,
+    /// The GPU instance id.
+    pub gpu_instance: u32,
+    /// The compute instance id; none for a GPU instance that no process can use yet.
+    pub compute_instance: Option<u32>,
+    /// The profile, such as `1g.10gb`.
+    pub profile: String,
+    /// Its compute slices.
+    pub slices: u32,
+    /// Its memory in bytes.
+    pub memory_bytes: Option<u64>,
+}
+
+/// Which counter is the authority for which quantity on a GPU; chosen when the source starts, never blended.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Authority {
+    /// Engine active.
+    pub engine: Option<Counter>,
+    /// SM active; occupancy, tensor and DRAM come from the same counters.
+    pub sm: Option<Counter>,
+    /// The division of a shared device over its processes.
+    pub processes: Option<Counter>,
+}
+
+/// A source of counters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Counter {
+    /// NVML's GPU performance monitoring (Hopper and later): averages between two samples.
+    Gpm,
+    /// GPM's cumulative cycle counters.
+    GpmCycles,
+    /// NVML's ring of utilisation samples.
+    UtilizationSamples,
+    /// NVML's per-process utilisation.
+    ProcessUtilization,
+}
+
+impl Counter {
+    /// The counter's name as a label value.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Gpm => "gpm",
+            Self::GpmCycles => "gpm_cycles",
+            Self::UtilizationSamples => "utilization_samples",
+            Self::ProcessUtilization => "process_utilization",
+        }
+    }
+}

@@ -1,0 +1,1 @@
+//! A per-node daemon that says where paid GPU time goes, per pod.

@@ -1,0 +1,1 @@
+//! What the kernel of this node offers to Warpmeter's probes.

@@ -1,0 +1,1 @@
+//! Warpmeter's metric catalogue, its Prometheus exposition and its HTTP endpoints.

@@ -1,0 +1,1 @@
+//! libnvidia-ml.so.1 over the simulated GPU.

@@ -1,0 +1,1 @@
+//! A simulated GPU node: the device model behind the simulated NVML and CUDA driver libraries.

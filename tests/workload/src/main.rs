@@ -1,0 +1,2 @@
+//! Programs of known behaviour that occupy a simulated GPU.
+fn main() {}
