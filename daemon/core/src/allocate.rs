@@ -1,1 +1,154 @@
-//! allocate
+//! Who holds which device, from what was granted.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::fact::{DeviceRef, Grant, GrantPart, Pods};
+use crate::identity::{DeviceId, GpuId, Owner};
+use crate::inventory::{Gpu, Instance};
+use crate::ratio::Ppb;
+use crate::split::Split;
+use crate::view::Evidence;
+
+/// Who holds a device now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Held {
+    /// The holders in order, each with its weight.
+    pub holders: Vec<(Owner, u64)>,
+    /// The weight of what nobody holds.
+    pub free: u64,
+    /// Whether the device is granted in replicas or fractions.
+    pub replicated: bool,
+    /// How this is known.
+    pub evidence: Evidence,
+}
+
+impl Held {
+    /// Nobody holds it.
+    pub fn free() -> Self {
+        Self { holders: Vec::new(), free: 1, replicated: false, evidence: Evidence::Measured }
+    }
+
+    /// Those who have it open hold it in equal parts, since nothing else says who does.
+    pub fn inferred(owners: &BTreeSet<Owner>) -> Self {
+        if owners.is_empty() {
+            return Self { evidence: Evidence::Assumed, ..Self::free() };
+        }
+        let holders = owners.iter().map(|owner| (owner.clone(), 1)).collect();
+        Self { holders, free: 0, replicated: false, evidence: Evidence::Assumed }
+    }
+
+    /// Divides `budget` nanoseconds of the device among the holders and nobody.
+    pub fn divide(&self, budget: u64) -> Split<Option<Owner>> {
+        let weights = self.holders.iter().map(|(owner, weight)| (Some(owner.clone()), *weight));
+        Split::by_weight(budget, weights.chain([(None, self.free)]).collect())
+            .unwrap_or_else(|| Split::all_to(budget, None))
+    }
+
+    /// How much of the device `owner` holds; nothing if it holds none.
+    pub fn part_of(&self, owner: &Owner) -> Option<Ppb> {
+        let total: u128 =
+            self.holders.iter().map(|(_, weight)| u128::from(*weight)).sum::<u128>() + u128::from(self.free);
+        let own = self.holders.iter().find(|(holder, _)| holder == owner)?.1;
+        Ppb::of_whole(u128::from(own), total)
+    }
+}
+
+/// The GPUs that grants can name.
+pub type Gpus = BTreeMap<GpuId, Arc<Gpu>>;
+
+/// Resolves all grants against the GPUs that exist.
+///
+/// Gives the holders of every device that somebody holds or that is offered in replicas, and how many grants
+/// name a device that does not exist here.
+pub fn holders(pods: &Pods, gpus: &Gpus, redistribute: bool) -> (BTreeMap<DeviceId, Held>, u64) {
+    let mut replicas: BTreeMap<DeviceId, u32> = BTreeMap::new();
+    for offered in &pods.replicas {
+        if let Some(device) = resolve(&offered.device, gpus) {
+            replicas.insert(device, offered.count.max(1));
+        }
+    }
+    let mut unresolved = 0;
+    let mut granted: BTreeMap<DeviceId, BTreeSet<(Owner, GrantPart)>> = BTreeMap::new();
+    for pod in &pods.pods {
+        for Grant { container, device, part } in &pod.grants {
+            let Some(device) = resolve(device, gpus) else {
+                unresolved += 1;
+                continue;
+            };
+            let owner = Owner::Pod { uid: pod.uid.clone(), container: container.clone() };
+            granted.entry(device).or_default().insert((owner, *part));
+        }
+    }
+    for device in replicas.keys() {
+        granted.entry(device.clone()).or_default();
+    }
+    let held = granted
+        .into_iter()
+        .map(|(device, grants)| {
+            let count = replicas.get(&device).copied();
+            (device, weigh(&grants, count, redistribute))
+        })
+        .collect();
+    (held, unresolved)
+}
+
+/// Weights in units of which a whole device has `count` × one billion: exact for replicas and fractions alike.
+fn weigh(grants: &BTreeSet<(Owner, GrantPart)>, replicas: Option<u32>, redistribute: bool) -> Held {
+    let seen = grants.iter().filter_map(|(_, part)| match part {
+        GrantPart::Replica(number) => Some(number.saturating_add(1)),
+        GrantPart::Whole | GrantPart::Fraction(_) => None,
+    });
+    // Without a stated count, there are at least as many replicas as the highest number held.
+    let count = u64::from(replicas.or(seen.max()).unwrap_or(1));
+    let one = u64::from(Ppb::ONE.parts());
+    let whole = count.saturating_mul(one);
+    let mut weights: BTreeMap<&Owner, u64> = BTreeMap::new();
+    let mut sum: u64 = 0;
+    for (owner, part) in grants {
+        let weight = match part {
+            GrantPart::Whole => whole,
+            GrantPart::Replica(_) => one,
+            GrantPart::Fraction(ratio) => u64::from(ratio.parts()).saturating_mul(count),
+        };
+        let own = weights.entry(owner).or_default();
+        *own = own.saturating_add(weight);
+        sum = sum.saturating_add(weight);
+    }
+    let replicated = replicas.is_some() || grants.iter().any(|(_, part)| *part != GrantPart::Whole);
+    let free = if redistribute && sum > 0 { 0 } else { whole.saturating_sub(sum) };
+    // More granted than there is: somebody shares, and nothing says in which parts.
+    let evidence = if sum > whole { Evidence::Assumed } else { Evidence::Measured };
+    Held {
+        holders: weights.into_iter().map(|(owner, weight)| (owner.clone(), weight)).collect(),
+        free,
+        replicated,
+        evidence,
+    }
+}
+
+/// The device that a reference names, if it exists here.
+pub fn resolve(device: &DeviceRef, gpus: &Gpus) -> Option<DeviceId> {
+    match device {
+        DeviceRef::Gpu(id) => gpus.contains_key(id).then(|| DeviceId { gpu: id.clone(), mig: None }),
+        DeviceRef::Mig(id) => gpus.values().find_map(|gpu| instance(gpu, |instance| instance.id == *id)),
+        DeviceRef::Minor(minor) => {
+            let gpu = gpus.values().find(|gpu| gpu.minor == Some(*minor))?;
+            Some(DeviceId { gpu: gpu.id.clone(), mig: None })
+        }
+        DeviceRef::MinorInstance { minor, gpu_instance } => {
+            let gpu = gpus.values().find(|gpu| gpu.minor == Some(*minor))?;
+            instance(gpu, |instance| instance.gpu_instance == *gpu_instance)
+        }
+        DeviceRef::GpuInstance { gpu, gpu_instance, compute_instance } => {
+            instance(gpus.get(gpu)?, |instance| {
+                instance.gpu_instance == *gpu_instance && instance.compute_instance == Some(*compute_instance)
+            })
+        }
+    }
+}
+
+fn instance(gpu: &Gpu, wanted: impl Fn(&Instance) -> bool) -> Option<DeviceId> {
+    let found = gpu.mig.as_ref()?.instances.iter().find(|instance| wanted(instance))?;
+    Some(DeviceId { gpu: gpu.id.clone(), mig: Some(found.id.clone()) })
+}

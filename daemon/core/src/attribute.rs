@@ -1,1 +1,233 @@
-//! attribute
+//! Whose work ran on a device: the best evidence that there is, and what it is worth.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::allocate::Held;
+use crate::identity::Owner;
+use crate::split::Split;
+use crate::view::Evidence;
+
+/// Who had a context on a device during a window.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Participants {
+    /// Those who are known.
+    pub owners: BTreeSet<Owner>,
+    /// Whether there were processes that nobody could identify.
+    pub strangers: bool,
+}
+
+/// What per-process samples say of a window.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ProcessTimes {
+    /// Nanoseconds by owner; none: processes that nobody could identify.
+    pub by_owner: BTreeMap<Option<Owner>, u64>,
+    /// How many processes had samples.
+    pub processes: u64,
+    /// Whether a process with a context had no sample.
+    pub silent: bool,
+    /// The longest sampling period among the samples, in nanoseconds.
+    pub period: u64,
+}
+
+/// A device's engine time, divided.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Used {
+    /// Nanoseconds by owner, in order of owner.
+    pub shares: Vec<(Owner, u64)>,
+    /// Nanoseconds of nobody knows whom.
+    pub unattributed: u64,
+    /// What the division rests on.
+    pub evidence: Evidence,
+}
+
+impl Used {
+    fn all_to(owner: &Owner, engine: u64, evidence: Evidence) -> Self {
+        Self { shares: vec![(owner.clone(), engine)], unattributed: 0, evidence }
+    }
+
+    fn nobody(engine: u64) -> Self {
+        Self { shares: Vec::new(), unattributed: engine, evidence: Evidence::Measured }
+    }
+
+    /// What `owner` used.
+    pub fn of(&self, owner: &Owner) -> u64 {
+        self.shares.iter().find(|(user, _)| user == owner).map_or(0, |(_, amount)| *amount)
+    }
+}
+
+/// Divides `engine` nanoseconds of a device in a stretch of `whole` nanoseconds; the amounts add up to `engine`.
+///
+/// In order: the only owner with a context (measured); the only holder of a device on which no one was seen
+/// (measured) or only processes too short to be identified (assumed); per-process samples (apportioned); equal
+/// parts if that is configured (assumed); otherwise unattributed.
+pub fn attribute(
+    engine: u64,
+    whole: u64,
+    who: &Participants,
+    held: &Held,
+    times: Option<&ProcessTimes>,
+    equal_split: bool,
+) -> Used {
+    if engine == 0 {
+        return Used { shares: Vec::new(), unattributed: 0, evidence: Evidence::Measured };
+    }
+    let mut owners = who.owners.iter();
+    let sole_holder = match held.holders.as_slice() {
+        [(owner, _)] if held.free == 0 => Some(owner),
+        _ => None,
+    };
+    match (owners.next(), owners.next(), sole_holder) {
+        (Some(owner), None, _) if !who.strangers => return Used::all_to(owner, engine, Evidence::Measured),
+        (Some(owner), None, Some(holder)) if owner == holder => {
+            return Used::all_to(owner, engine, Evidence::Assumed);
+        }
+        (None, _, Some(holder)) => {
+            let evidence = if who.strangers { Evidence::Assumed } else { Evidence::Measured };
+            return Used::all_to(holder, engine, evidence);
+        }
+        _ => {}
+    }
+    if let Some(times) = times
+        && times.by_owner.values().any(|time| *time > 0)
+    {
+        return by_process(engine, whole, times);
+    }
+    if equal_split {
+        let weights = who.owners.iter().map(|owner| (owner.clone(), 1)).collect();
+        if let Some(split) = Split::by_weight(engine, weights) {
+            return Used { shares: split.into_parts(), unattributed: 0, evidence: Evidence::Assumed };
+        }
+    }
+    Used::nobody(engine)
+}
+
+/// Scales per-process times U to the device's engine time E.
+///
+/// U ≥ E: down to E, since kernels of one process counted in two samples cannot exceed the device. U < E: up,
+/// as far as the samples' own coarseness explains it: whole percents (1 % per process), and one sampling period
+/// of misalignment if every process with a context had a sample. Beyond that somebody ran who is not in the
+/// samples, and the rest is unattributed.
+fn by_process(engine: u64, whole: u64, times: &ProcessTimes) -> Used {
+    let sum: u64 = times.by_owner.values().copied().fold(0, u64::saturating_add);
+    let rounding = (whole / 100).saturating_mul(times.processes);
+    let misalignment = if times.silent { 0 } else { times.period };
+    let explained = sum.saturating_add(rounding).saturating_add(misalignment).min(engine);
+    let weights = times.by_owner.iter().map(|(owner, time)| (owner.clone(), *time)).collect();
+    let Some(split) = Split::by_weight(explained, weights) else {
+        return Used::nobody(engine);
+    };
+    let mut used =
+        Used { shares: Vec::new(), unattributed: engine - explained, evidence: Evidence::Apportioned };
+    for (owner, amount) in split.into_parts() {
+        match owner {
+            Some(owner) => used.shares.push((owner, amount)),
+            None => used.unattributed += amount,
+        }
+    }
+    used
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn unit(name: &str) -> Owner {
+        Owner::Unit(name.into())
+    }
+
+    fn who(names: &[&str], strangers: bool) -> Participants {
+        Participants { owners: names.iter().map(|name| unit(name)).collect(), strangers }
+    }
+
+    fn held(names: &[&str]) -> Held {
+        Held { holders: names.iter().map(|name| (unit(name), 1)).collect(), ..Held::free() }
+    }
+
+    fn sole(name: &str) -> Held {
+        Held { free: 0, ..held(&[name]) }
+    }
+
+    fn times(entries: &[(Option<&str>, u64)], silent: bool) -> ProcessTimes {
+        ProcessTimes {
+            by_owner: entries.iter().map(|(name, time)| (name.map(unit), *time)).collect(),
+            processes: entries.len() as u64,
+            silent,
+            period: 100,
+        }
+    }
+
+    #[test]
+    fn the_only_owner_with_a_context_used_all_of_it() {
+        let used = attribute(700, 1000, &who(&["a"], false), &sole("b"), None, false);
+        assert_eq!(
+            used,
+            Used { shares: vec![(unit("a"), 700)], unattributed: 0, evidence: Evidence::Measured }
+        );
+    }
+
+    #[test]
+    fn work_without_any_process_is_the_sole_holders() {
+        let used = attribute(700, 1000, &who(&[], false), &sole("a"), None, false);
+        assert_eq!((used.of(&unit("a")), used.evidence), (700, Evidence::Measured));
+        let used = attribute(700, 1000, &who(&[], true), &sole("a"), None, false);
+        assert_eq!((used.of(&unit("a")), used.evidence), (700, Evidence::Assumed));
+    }
+
+    #[test]
+    fn work_that_nobody_can_claim_is_unattributed() {
+        for (who, held) in [
+            (who(&[], false), Held::free()),
+            (who(&[], true), Held::free()),
+            (who(&["a"], true), Held::free()),
+            (who(&["a", "b"], false), held(&["a", "b"])),
+        ] {
+            let used = attribute(700, 1000, &who, &held, None, false);
+            assert_eq!((used.shares.len(), used.unattributed), (0, 700), "{who:?}");
+        }
+    }
+
+    #[test]
+    fn process_times_above_the_devices_are_scaled_down() {
+        let used = attribute(
+            600,
+            1000,
+            &who(&["a", "b"], false),
+            &held(&["a", "b"]),
+            Some(&times(&[(Some("a"), 800), (Some("b"), 400)], false)),
+            false,
+        );
+        assert_eq!((used.of(&unit("a")), used.of(&unit("b")), used.unattributed), (400, 200, 0));
+        assert_eq!(used.evidence, Evidence::Apportioned);
+    }
+
+    #[test]
+    fn process_times_below_the_devices_are_scaled_up_as_far_as_their_coarseness_explains() {
+        let shared = |engine, silent| {
+            attribute(
+                engine,
+                1000,
+                &who(&["a", "b"], false),
+                &held(&["a", "b"]),
+                Some(&times(&[(Some("a"), 300), (Some("b"), 300)], silent)),
+                false,
+            )
+        };
+        assert_eq!(shared(720, false).unattributed, 0, "1 % of each of two processes, and one period of 100");
+        assert_eq!(shared(800, false).unattributed, 80);
+        assert_eq!(shared(800, true).unattributed, 180, "a silent process may have run the rest");
+    }
+
+    #[test]
+    fn the_time_of_strangers_is_unattributed() {
+        let times = times(&[(Some("a"), 300), (None, 300)], false);
+        let used = attribute(600, 1000, &who(&["a"], true), &held(&["a", "b"]), Some(&times), false);
+        assert_eq!((used.of(&unit("a")), used.unattributed), (300, 300));
+    }
+
+    #[test]
+    fn an_equal_split_is_only_made_when_configured_and_says_that_it_is_assumed() {
+        let used = attribute(701, 1000, &who(&["a", "b"], false), &held(&["a", "b"]), None, true);
+        assert_eq!(used.evidence, Evidence::Assumed);
+        assert_eq!((used.of(&unit("a")), used.of(&unit("b"))), (351, 350));
+    }
+}

@@ -87,7 +87,9 @@ impl State {
             | Self::StalledLaunch
             | Self::StalledSync
             | Self::StalledContended => Class::Stalled,
-            Self::IdleNoProcess | Self::IdleInitializing | Self::IdleModelLoad | Self::IdleNoWork => Class::Idle,
+            Self::IdleNoProcess | Self::IdleInitializing | Self::IdleModelLoad | Self::IdleNoWork => {
+                Class::Idle
+            }
             Self::UnknownNoEvidence | Self::UnknownSourceLost | Self::UnknownConflict => Class::Unknown,
         }
     }

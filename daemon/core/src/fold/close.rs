@@ -1,0 +1,406 @@
+//! Closing windows: from one GPU's evidence over a stretch to postings.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Fold, GpuState, IDENTITY_GRACE, Recent, Watched};
+use crate::allocate::Held;
+use crate::attribute::{Participants, ProcessTimes};
+use crate::fact::{HealthState, Part, Process, Source};
+use crate::identity::{DeviceId, GpuId, HostPid, MigId, Owner, Scope};
+use crate::inventory::Gpu;
+use crate::ledger::Posting;
+use crate::posting::{Standing, Stretch};
+use crate::ratio::Ppb;
+use crate::split::Split;
+use crate::state::{Class, Progress};
+use crate::time::{Interval, MonoNs, SECOND};
+use crate::window::Window;
+
+/// How far back a pod's trailing utilisation looks.
+const TRAILING: u64 = 60 * SECOND;
+
+/// A part of a GPU's time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Slice {
+    Device(Option<MigId>),
+    Unallocated,
+    Unallocatable,
+}
+
+impl Fold {
+    /// Closes every window whose evidence is complete, oldest first per GPU. Gives how many.
+    pub(super) fn close_windows(&mut self) -> u64 {
+        let mut closed = 0;
+        let ids: Vec<GpuId> = self.gpus.keys().cloned().collect();
+        for id in ids {
+            let Some(state) = self.gpus.get_mut(&id) else { continue };
+            let gpu = std::sync::Arc::clone(&state.gpu);
+            state.timeline.give_up(self.watermark, self.settings.window, &gpu);
+            while self
+                .gpus
+                .get(&id)
+                .and_then(|state| state.timeline.front())
+                .is_some_and(|window| self.ripe(window))
+            {
+                let Some(window) = self.gpus.get_mut(&id).and_then(|state| state.timeline.pop()) else {
+                    break;
+                };
+                self.close(&id, &window);
+                closed += 1;
+            }
+        }
+        closed
+    }
+
+    /// Whether nothing more is to be expected of a window, or it has waited long enough.
+    fn ripe(&self, window: &Window) -> bool {
+        let Some(reading) = &window.reading else { return true };
+        let Some(state) = self.gpus.get(&reading.gpu) else { return true };
+        let end = window.during.end();
+        let mut several = false;
+        let mut strangers = false;
+        for part in &reading.parts {
+            let scopes: BTreeSet<Option<&Scope>> = pids(window, part)
+                .into_iter()
+                .map(|pid| self.roster.find(pid, window.during).map(|process| &process.scope))
+                .collect();
+            several |= part.mig.is_none() && scopes.len() > 1;
+            strangers |= scopes.contains(&None);
+        }
+        if strangers && self.watermark.since(window.complete) < IDENTITY_GRACE {
+            return false;
+        }
+        let awaited = several && window.gpu.authority.processes.is_some();
+        !awaited
+            || state.timeline.sampled_until(end)
+            || self.watermark.since(end) >= self.settings.process_lateness
+    }
+
+    fn close(&mut self, id: &GpuId, window: &Window) {
+        let price = self.settings.prices.of(&window.gpu.model);
+        let slices = slices(window);
+        let mut used: BTreeMap<(Option<Owner>, DeviceId), u64> = BTreeMap::new();
+        let mut held: BTreeMap<(Option<Owner>, DeviceId), u64> = BTreeMap::new();
+        for (piece, holdings) in self.held(window.during) {
+            let weights = slices.clone();
+            let Some(split) = Split::by_weight(piece.nanos(), weights) else { continue };
+            let (mut unallocated, mut unallocatable) = (0, 0);
+            for (slice, budget) in split.into_parts() {
+                let mig = match slice {
+                    Slice::Device(mig) => mig,
+                    Slice::Unallocated => {
+                        unallocated += budget;
+                        continue;
+                    }
+                    Slice::Unallocatable => {
+                        unallocatable += budget;
+                        continue;
+                    }
+                };
+                let device = DeviceId { gpu: id.clone(), mig };
+                let part = window.reading.as_ref().and_then(|reading| {
+                    let part = reading.parts.iter().find(|part| part.mig == device.mig)?;
+                    Some((part, reading.during.start()))
+                });
+                let granted = holdings.get(&device);
+                let who = part
+                    .map(|(part, _)| self.participants(window, part, &device, granted))
+                    .unwrap_or_default();
+                let owned = match granted {
+                    Some(held) => held.clone(),
+                    None if self.settings.infer_allocation => Held::inferred(&who.owners),
+                    None => Held::free(),
+                };
+                let times =
+                    self.process_times(id, window, part.map(|(part, _)| part), piece, &device, &owned);
+                let stretch = Stretch {
+                    conflict: part
+                        .is_some_and(|(part, start)| self.contradicted(part, start, window, &device)),
+                    device: device.clone(),
+                    during: piece,
+                    budget,
+                    price,
+                    part,
+                    held: &owned,
+                    who: &who,
+                    times,
+                    equal_split: self.settings.equal_split,
+                    no_work_after: self.settings.no_work_after,
+                };
+                let posting = stretch.post(|owner| self.standing(owner, &device, &who, part, window));
+                self.post(&posting, &who, piece, &mut used, &mut held);
+            }
+            if let Some(state) = self.gpus.get_mut(id) {
+                state.elapsed += piece.nanos();
+                if window.gpu.mig.is_some() {
+                    state.add_residue(unallocated, unallocatable, &self.settings);
+                }
+            }
+        }
+        if let Some(reading) = &window.reading {
+            self.after(id, window, reading.during);
+            let energy = self.gpus.get_mut(id).and_then(|state| state.count(&reading.board, window.during));
+            if let Some(energy) = energy {
+                self.share_energy(energy, used, held);
+            }
+        }
+    }
+
+    /// Books a posting, and takes note of what it says of its owners.
+    fn post(
+        &mut self,
+        posting: &Posting,
+        who: &Participants,
+        piece: Interval,
+        used: &mut BTreeMap<(Option<Owner>, DeviceId), u64>,
+        held: &mut BTreeMap<(Option<Owner>, DeviceId), u64>,
+    ) {
+        let device = &posting.device;
+        for (owner, amount) in &posting.used {
+            *used.entry((Some(owner.clone()), device.clone())).or_default() += amount;
+        }
+        *used.entry((None, device.clone())).or_default() += posting.usage.unattributed;
+        for (owner, states) in &posting.allocated {
+            let amount: u64 = states.iter().map(|(_, amount)| *amount).sum();
+            *held.entry((Some(owner.clone()), device.clone())).or_default() += amount;
+        }
+        *held.entry((None, device.clone())).or_default() += posting.unallocated;
+
+        let concerned = posting.allocated.iter().map(|(owner, _)| owner).chain(&who.owners);
+        for owner in concerned.chain(posting.used.iter().map(|(owner, _)| owner)) {
+            let watched = self
+                .watched
+                .entry((owner.clone(), device.clone()))
+                .or_insert(Watched { since: piece.start(), active: None });
+            let worked =
+                posting.used.iter().any(|(user, amount)| user == owner && *amount > posting.elapsed / 1000);
+            if worked {
+                watched.active = Some(piece.end());
+            }
+        }
+        self.note_recent(posting, piece);
+        let named = &self.named;
+        self.ledger.post(posting, |owner| match owner {
+            Owner::Pod { uid, .. } => {
+                Some(named.get(uid).map_or_else(|| "".into(), |named| named.namespace.clone()))
+            }
+            _ => None,
+        });
+    }
+
+    fn note_recent(&mut self, posting: &Posting, piece: Interval) {
+        for (owner, states) in &posting.allocated {
+            let Owner::Pod { uid, .. } = owner else { continue };
+            let unknown =
+                states.iter().filter(|(state, _)| !posting.profiled && state.class() == Class::Unknown);
+            let activity =
+                posting.owner_activity.iter().find(|(other, _)| other == owner).map(|(_, activity)| activity);
+            let active = activity.and_then(|activity| activity.sm_active.or(activity.engine)).unwrap_or(0);
+            let recent = Recent {
+                until: piece.end(),
+                allocated: states.iter().map(|(_, amount)| *amount).sum(),
+                active,
+                unknown: unknown.map(|(_, amount)| *amount).sum(),
+            };
+            let queue = self.recent.entry(uid.clone()).or_default();
+            queue.push_back(recent);
+            while queue.front().is_some_and(|oldest| piece.end().since(oldest.until) >= TRAILING) {
+                queue.pop_front();
+            }
+        }
+    }
+
+    /// Energy goes to those who used the GPU, by time; of a window that nobody used, to those who held it.
+    fn share_energy(
+        &mut self,
+        energy: u64,
+        used: BTreeMap<(Option<Owner>, DeviceId), u64>,
+        held: BTreeMap<(Option<Owner>, DeviceId), u64>,
+    ) {
+        let by_use = Split::by_weight(energy, used.into_iter().collect());
+        let split = by_use.or_else(|| Split::by_weight(energy, held.into_iter().collect()));
+        for ((owner, device), amount) in split.map(Split::into_parts).unwrap_or_default() {
+            if let Some(owner) = owner {
+                self.ledger.post_energy(&owner, &device, amount);
+            }
+        }
+    }
+
+    /// Takes note of a closed window's gauges: memory, and which engine counters read nothing.
+    fn after(&mut self, id: &GpuId, window: &Window, reading: Interval) {
+        let Some(parts) = window.reading.as_ref().map(|reading| &reading.parts) else { return };
+        let held = self.holdings.back().map(|(_, held)| std::sync::Arc::clone(held)).unwrap_or_default();
+        let mut memory: BTreeMap<(Owner, DeviceId), u64> = BTreeMap::new();
+        for part in parts {
+            let device = DeviceId { gpu: id.clone(), mig: part.mig.clone() };
+            for holder in part.processes.iter().flatten() {
+                if let (Some(process), Some(bytes)) =
+                    (self.roster.find(holder.pid, window.during), holder.memory)
+                {
+                    let owner = self.owner(process, held.get(&device));
+                    *memory.entry((owner, device.clone())).or_default() += bytes;
+                }
+            }
+            let silent = quiet(part, reading.start(), window.during);
+            let Some(state) = self.gpus.get_mut(id) else { continue };
+            match part.memory_used {
+                Some(bytes) if state.up => {
+                    state.memory_used.insert(device.clone(), bytes);
+                }
+                _ => {
+                    state.memory_used.remove(&device);
+                }
+            }
+            if silent {
+                state.silent.insert(device);
+            } else {
+                state.silent.remove(&device);
+            }
+        }
+        self.memory.retain(|(_, device), _| device.gpu != *id);
+        self.memory.extend(memory);
+    }
+
+    /// Whether a device's engine counter reads nothing for the second time while another shows work. Once may
+    /// be a difference of their periods.
+    fn contradicted(&self, part: &Part, start: MonoNs, window: &Window, device: &DeviceId) -> bool {
+        let busy = part.corroboration.is_some_and(|ratio| ratio.parts() >= Ppb::ONE.parts() / 10);
+        let before = self.gpus.get(&device.gpu).is_some_and(|state: &GpuState| state.silent.contains(device));
+        busy && before && quiet(part, start, window.during)
+    }
+
+    /// Whose a process is. In a container whose name is not known, it is the only granted one's of its pod.
+    fn owner(&self, process: &Process, held: Option<&Held>) -> Owner {
+        match &process.scope {
+            Scope::Pod { uid, container } => {
+                let known = container.as_ref().and_then(|id| self.containers.get(&(uid.clone(), id.clone())));
+                let granted = || {
+                    let mut names = held?.holders.iter().filter_map(|(owner, _)| match owner {
+                        Owner::Pod { uid: other, container } if other == uid => Some(container),
+                        _ => None,
+                    });
+                    let name = names.next()?;
+                    names.next().is_none().then_some(name)
+                };
+                let container = known.or_else(granted).cloned().unwrap_or_else(|| "".into());
+                Owner::Pod { uid: uid.clone(), container }
+            }
+            Scope::Container(id) => Owner::Container(id.clone()),
+            Scope::SlurmJob(job) => Owner::SlurmJob(job.clone()),
+            Scope::Unit(unit) => Owner::Unit(unit.clone()),
+            Scope::Host => Owner::Host,
+        }
+    }
+
+    fn participants(
+        &self,
+        window: &Window,
+        part: &Part,
+        device: &DeviceId,
+        held: Option<&Held>,
+    ) -> Participants {
+        let mut who = Participants::default();
+        for pid in pids(window, part) {
+            match self.roster.find(pid, window.during) {
+                Some(process) => {
+                    who.owners.insert(self.owner(process, held));
+                }
+                None => who.strangers = true,
+            }
+        }
+        debug_assert_eq!(part.mig, device.mig, "a part is its device's");
+        who
+    }
+
+    fn process_times(
+        &self,
+        id: &GpuId,
+        window: &Window,
+        part: Option<&Part>,
+        piece: Interval,
+        device: &DeviceId,
+        held: &Held,
+    ) -> Option<ProcessTimes> {
+        if device.mig.is_some() {
+            return None;
+        }
+        let mut times = ProcessTimes::default();
+        let mut sampled: BTreeSet<HostPid> = BTreeSet::new();
+        for (sample, overlap) in self.gpus.get(id)?.timeline.samples(piece) {
+            let owner =
+                self.roster.find(sample.pid, window.during).map(|process| self.owner(process, Some(held)));
+            *times.by_owner.entry(owner).or_default() += sample.sm.of(overlap.nanos());
+            times.period = times.period.max(sample.during.nanos());
+            sampled.insert(sample.pid);
+        }
+        times.processes = sampled.len().try_into().unwrap_or(u64::MAX);
+        times.silent = part.is_some_and(|part| pids(window, part).iter().any(|pid| !sampled.contains(pid)));
+        (!sampled.is_empty()).then_some(times)
+    }
+
+    fn standing(
+        &self,
+        owner: &Owner,
+        device: &DeviceId,
+        who: &Participants,
+        part: Option<(&Part, MonoNs)>,
+        window: &Window,
+    ) -> Standing {
+        let watched = self.watched.get(&(owner.clone(), device.clone()));
+        let since = watched.map_or(window.during.start(), |watched| watched.active.unwrap_or(watched.since));
+        let quiet = window.during.end().since(since);
+        let Some(part) = part.map(|(part, _)| part).filter(|part| part.processes.is_some()) else {
+            return (None, quiet);
+        };
+        let progress = if who.owners.contains(owner) {
+            let started = self.started.unwrap_or_default();
+            let fresh = pids(window, part)
+                .into_iter()
+                .filter_map(|pid| self.roster.find(pid, window.during))
+                .filter(|process| crate::roster::belongs(&process.scope, owner, &self.containers))
+                .all(|process| process.id.start >= started);
+            let worked = watched.is_some_and(|watched| watched.active.is_some());
+            Some(if fresh && !worked { Progress::Loading } else { Progress::Working })
+        } else {
+            let host = self.sources.health(Source::Host).map(|health| health.state);
+            let seen = matches!(host, Some(HealthState::Up | HealthState::Degraded));
+            let opened =
+                if seen { self.roster.opened(owner, &self.containers, window.gpu.minor) } else { None };
+            opened.map(|opened| if opened { Progress::Opened } else { Progress::NoProcess })
+        };
+        (progress, quiet)
+    }
+}
+
+/// Processes that had a context at the window's start or end.
+fn pids(window: &Window, part: &Part) -> BTreeSet<HostPid> {
+    let now = part.processes.iter().flatten().map(|holder| holder.pid);
+    now.chain(window.before.get(&part.mig).into_iter().flatten().copied()).collect()
+}
+
+/// Whether a device's engine counter reads next to nothing.
+fn quiet(part: &Part, start: MonoNs, during: Interval) -> bool {
+    let engine = part.engine.as_ref().and_then(|level| crate::level::average(level, start, during));
+    engine.is_some_and(|ratio| ratio.parts() < Ppb::ONE.parts() / 1000)
+}
+
+/// How a GPU's time is divided before anybody's part of it: by compute slices in MIG mode.
+fn slices(window: &Window) -> Vec<(Slice, u64)> {
+    let gpu: &Gpu = &window.gpu;
+    let Some(mig) = &gpu.mig else { return vec![(Slice::Device(None), 1)] };
+    let mut slices: Vec<(Slice, u64)> = mig
+        .instances
+        .iter()
+        .map(|instance| (Slice::Device(Some(instance.id.clone())), u64::from(instance.slices)))
+        .collect();
+    let taken: u64 = slices.iter().map(|(_, weight)| weight).sum();
+    let left = u64::from(mig.slices).saturating_sub(taken);
+    let creatable = left.min(u64::from(mig.creatable_slices));
+    slices.push((Slice::Unallocated, creatable));
+    slices.push((Slice::Unallocatable, left - creatable));
+    if slices.iter().all(|(_, weight)| *weight == 0) {
+        // The driver said nothing of slices: the time is nobody's, not lost.
+        slices.push((Slice::Unallocated, 1));
+    }
+    slices
+}

@@ -1,0 +1,170 @@
+//! From what is known of one device over one stretch to a posting.
+
+use std::collections::BTreeMap;
+
+use crate::allocate::Held;
+use crate::attribute::{Participants, ProcessTimes, Used, attribute};
+use crate::fact::{Level, Part};
+use crate::identity::{DeviceId, Owner};
+use crate::ledger::Posting;
+use crate::level::average;
+use crate::price::Price;
+use crate::split::Split;
+use crate::state::{Progress, Situation, divide};
+use crate::time::{Interval, MonoNs};
+use crate::view::{Activity, Usage};
+
+/// One device over one stretch of time in which nothing was granted or revoked.
+#[derive(Debug)]
+pub struct Stretch<'a> {
+    /// The device.
+    pub device: DeviceId,
+    /// The stretch.
+    pub during: Interval,
+    /// The device's part of it in nanoseconds of physical GPU time.
+    pub budget: u64,
+    /// Price of the whole GPU.
+    pub price: Option<Price>,
+    /// The device's counters, and when their interval began; none if they were lost.
+    pub part: Option<(&'a Part, MonoNs)>,
+    /// Whether its engine counter is contradicted.
+    pub conflict: bool,
+    /// Who holds it.
+    pub held: &'a Held,
+    /// Who had a context.
+    pub who: &'a Participants,
+    /// What per-process samples say.
+    pub times: Option<ProcessTimes>,
+    /// Whether use that nothing divides is split equally.
+    pub equal_split: bool,
+    /// From how long a quiet on an owner has no work.
+    pub no_work_after: u64,
+}
+
+/// What is known of an owner: how far it has come with the device, and for how long it has been quiet there.
+pub type Standing = (Option<Progress>, u64);
+
+impl Stretch<'_> {
+    /// Divides the stretch. Both ledgers' amounts add up to the budget.
+    pub fn post(&self, standing: impl Fn(&Owner) -> Standing) -> Posting {
+        let amount = |level: &Option<Level>| {
+            let (_, start) = self.part?;
+            average(level.as_ref()?, start, self.during).map(|ratio| ratio.of(self.budget))
+        };
+        let part = self.part.map(|(part, _)| part);
+        let valid = |level: Option<&Option<Level>>| if self.conflict { None } else { level.and_then(amount) };
+        let activity = Activity {
+            engine: valid(part.map(|part| &part.engine)),
+            sm_active: valid(part.map(|part| &part.sm_active)),
+            sm_occupied: valid(part.map(|part| &part.sm_occupied)),
+            tensor: valid(part.map(|part| &part.tensor)),
+            dram: valid(part.map(|part| &part.dram)),
+        };
+        let used = activity.engine.map(|engine| {
+            attribute(engine, self.budget, self.who, self.held, self.times.as_ref(), self.equal_split)
+        });
+
+        let mut allocated = Vec::new();
+        let mut unallocated = 0;
+        for (owner, share) in self.held.divide(self.budget).into_parts() {
+            match owner {
+                Some(owner) => {
+                    let states = divide(&self.situation(&owner, share, used.as_ref(), standing(&owner)));
+                    allocated.push((owner, states));
+                }
+                None => unallocated += share,
+            }
+        }
+
+        let (shares, usage, use_evidence) = match used {
+            None => {
+                let usage = Usage { unknown: self.budget, ..Usage::default() };
+                (Vec::new(), usage, crate::view::Evidence::Measured)
+            }
+            Some(used) => {
+                let total = used.shares.iter().map(|(_, amount)| *amount).sum();
+                let inactive = self.budget - total - used.unattributed;
+                let usage = Usage { used: total, unattributed: used.unattributed, inactive, unknown: 0 };
+                (used.shares, usage, used.evidence)
+            }
+        };
+        let owner_activity = share_activity(&activity, &self.everyone(&shares), usage.unattributed);
+        let low_intensity = match low_intensity(&activity, self.budget) {
+            Some(false) => owner_activity.iter().map(|(owner, _)| (owner.clone(), 0)).collect(),
+            Some(true) => {
+                let sm = |(owner, own): &(Owner, Activity)| (owner.clone(), own.sm_active.unwrap_or(0));
+                owner_activity.iter().map(sm).collect()
+            }
+            None => Vec::new(),
+        };
+        Posting {
+            device: self.device.clone(),
+            elapsed: self.budget,
+            price: self.price,
+            profiled: activity.engine.is_some(),
+            allocated,
+            unallocated,
+            allocation_evidence: self.held.evidence,
+            used: shares,
+            usage,
+            use_evidence,
+            activity,
+            owner_activity,
+            low_intensity,
+        }
+    }
+
+    /// What each owner concerned used: nothing is an amount too.
+    fn everyone(&self, shares: &[(Owner, u64)]) -> Vec<(Owner, u64)> {
+        let concerned = self.held.holders.iter().map(|(owner, _)| owner).chain(&self.who.owners);
+        let mut everyone: BTreeMap<Owner, u64> = concerned.map(|owner| (owner.clone(), 0)).collect();
+        everyone.extend(shares.iter().cloned());
+        everyone.into_iter().collect()
+    }
+
+    fn situation(&self, owner: &Owner, allocated: u64, used: Option<&Used>, standing: Standing) -> Situation {
+        let (progress, quiet) = standing;
+        // Unattributed work may be anybody's here: nobody is idle for certain beside it.
+        let hidden = used.is_some_and(|used| used.unattributed > self.budget / 1000);
+        Situation {
+            allocated,
+            whole: self.budget,
+            used: used.map(|used| used.of(owner)),
+            conflict: self.conflict,
+            progress: if hidden { None } else { progress },
+            quiet,
+            no_work_after: self.no_work_after,
+        }
+    }
+}
+
+/// Whether SMs were active (from a tenth on) while tensor pipes and DRAM did next to nothing (up to a hundredth
+/// and a twentieth): what spinning looks like, such as waiting in a collective. None if a counter is missing.
+fn low_intensity(activity: &Activity, whole: u64) -> Option<bool> {
+    let (sm, tensor, dram) = (activity.sm_active?, activity.tensor?, activity.dram?);
+    Some(sm > 0 && sm >= whole / 10 && tensor <= whole / 100 && dram <= whole / 20)
+}
+
+/// Divides the device's activity by what each owner used of it: no device counts these per process.
+fn share_activity(total: &Activity, used: &[(Owner, u64)], unattributed: u64) -> Vec<(Owner, Activity)> {
+    let mut shares: Vec<(Owner, Activity)> =
+        used.iter().map(|(owner, _)| (owner.clone(), Activity::default())).collect();
+    let mut divide = |amount: Option<u64>, place: fn(&mut Activity) -> &mut Option<u64>| {
+        let Some(amount) = amount else { return };
+        let weights = used.iter().enumerate().map(|(index, (_, weight))| (Some(index), *weight));
+        let split = Split::by_weight(amount, weights.clone().chain([(None, unattributed)]).collect());
+        // Without any use by anyone, nobody's part of the rest is known, and each one's own is nothing.
+        let parts = split.map_or_else(|| weights.collect(), Split::into_parts);
+        for (index, amount) in parts {
+            if let Some(index) = index {
+                *place(&mut shares[index].1) = Some(amount);
+            }
+        }
+    };
+    divide(total.engine, |activity| &mut activity.engine);
+    divide(total.sm_active, |activity| &mut activity.sm_active);
+    divide(total.sm_occupied, |activity| &mut activity.sm_occupied);
+    divide(total.tensor, |activity| &mut activity.tensor);
+    divide(total.dram, |activity| &mut activity.dram);
+    shares
+}
