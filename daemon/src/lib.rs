@@ -1,1 +1,17 @@
-//! A per-node daemon that says where paid GPU time goes, per pod.
+//! Warpmeter: a per-node daemon that says where paid GPU time goes, per pod.
+//!
+//! This crate wires the others together: it reads the configuration ([`config`]), runs the sources ([`host`],
+//! [`pods`], [`nvidia`]), folds their facts ([`pipeline`]) and serves the result. `docs/life-of-a-sample.md`
+//! follows one counter from the driver to the scrape.
+#![forbid(unsafe_code)]
+
+pub mod check;
+pub mod cli;
+pub mod clock;
+pub mod config;
+pub mod host;
+pub mod nvidia;
+pub mod pipeline;
+pub mod pods;
+pub mod recording;
+pub mod run;

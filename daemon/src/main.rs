@@ -1,2 +1,7 @@
-//! A per-node daemon that says where paid GPU time goes, per pod.
-fn main() {}
+//! The `warpmeter` command.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    warpmeter::cli::main()
+}

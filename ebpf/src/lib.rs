@@ -1,1 +1,100 @@
 //! What the kernel of this node offers to Warpmeter's probes.
+//!
+//! The probes name the causes of stalls. Without them Warpmeter still measures use and idleness, and says
+//! `unknown/no_evidence` where a cause would stand. This crate asks the kernel, by trying, what a probe could
+//! rely on; `warpmeter check` shows the answers.
+#![forbid(unsafe_code)]
+
+use std::path::Path;
+
+use aya::Btf;
+use aya::maps::MapType;
+use aya::programs::ProgramType;
+use aya::sys::{is_map_supported, is_program_supported};
+
+/// One thing that probes rely on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Feature {
+    /// What it is.
+    pub name: &'static str,
+    /// What it is for.
+    pub purpose: &'static str,
+    /// Whether it is there; otherwise why not.
+    pub state: Result<(), String>,
+    /// What would mend its absence.
+    pub remedy: &'static str,
+}
+
+/// Asks the running kernel. `proc` is the root of the host's process file system. Loads and drops trivial
+/// programs and maps; attaches nothing.
+pub fn features(proc: &Path) -> Vec<Feature> {
+    const CAPABILITIES: &str = "add the capabilities BPF and PERFMON, or run as root";
+    let program = |name, purpose, kind| Feature {
+        name,
+        purpose,
+        state: match is_program_supported(kind) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err("the kernel has no such programs".into()),
+            Err(error) => Err(with_causes(&error)),
+        },
+        remedy: CAPABILITIES,
+    };
+    let map = |name, purpose, kind| Feature {
+        name,
+        purpose,
+        state: match is_map_supported(kind) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err("the kernel has no such maps".into()),
+            Err(error) => Err(with_causes(&error)),
+        },
+        remedy: "Linux 5.8 or later; add the capability BPF, or run as root",
+    };
+    vec![
+        Feature {
+            name: "kernel types (BTF)",
+            purpose: "offsets of task fields",
+            state: Btf::from_sys_fs().map(|_| ()).map_err(|error| with_causes(&error)),
+            remedy: "a kernel built with CONFIG_DEBUG_INFO_BTF",
+        },
+        program("uprobe programs", "calls of the CUDA driver library", ProgramType::KProbe),
+        program("raw tracepoint programs", "scheduler switches and wake-ups", ProgramType::RawTracePoint),
+        map("per-CPU hash maps", "sums per task without locks", MapType::PerCpuHash),
+        map("ring buffers", "single long gaps", MapType::RingBuf),
+        Feature {
+            name: "pressure stall information",
+            purpose: "corroboration of waits per pod",
+            state: std::fs::read(proc.join("pressure/cpu")).map(|_| ()).map_err(|error| error.to_string()),
+            remedy: "a kernel with CONFIG_PSI, started with psi=1",
+        },
+    ]
+}
+
+fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        let inner_text = inner.to_string();
+        if !text.contains(&inner_text) {
+            text = format!("{text}: {inner_text}");
+        }
+        cause = inner.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_absence_says_why() {
+        let directory = std::env::temp_dir().join("no-such-proc");
+        let features = features(&directory);
+        assert!(features.last().unwrap().state.is_err(), "there is no pressure under an empty root");
+        for feature in features {
+            if let Err(reason) = feature.state {
+                assert!(!reason.is_empty() && !feature.remedy.is_empty(), "{}", feature.name);
+            }
+        }
+    }
+}

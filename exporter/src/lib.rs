@@ -1,1 +1,24 @@
 //! Warpmeter's metric catalogue, its Prometheus exposition and its HTTP endpoints.
+//!
+//! [`catalogue`] is the one table of metrics: what each is called and how it is read from a
+//! [`View`](warpmeter_core::view::View). [`encode`] turns a view into text, [`page`] keeps what one window is
+//! served as, [`http`] serves it. Scrapes read finished pages and never wait for the pipeline.
+#![forbid(unsafe_code)]
+
+pub mod catalogue;
+pub mod docs;
+pub mod encode;
+pub mod heartbeat;
+pub mod http;
+pub mod page;
+pub mod readiness;
+mod routes;
+mod rows;
+mod stall;
+pub mod status;
+#[cfg(test)]
+mod tests;
+mod units;
+
+/// The version that `warpmeter_build_info` and `/status` show.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -10,6 +10,7 @@
 
 pub mod allocate;
 pub mod attribute;
+pub mod device_id;
 pub mod fact;
 pub mod fold;
 pub mod identity;

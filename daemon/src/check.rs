@@ -1,0 +1,209 @@
+//! `check`: what works on this node, what does not, and what would mend it.
+//!
+//! It does what `run` does for a few seconds, and tells what came of it.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use warpmeter_core::fact::{HealthState, Source};
+use warpmeter_core::inventory::Counter;
+use warpmeter_core::view::{GpuView, View};
+use warpmeter_cuda::find_library;
+use warpmeter_ebpf::features;
+
+use crate::config::Config;
+use crate::run::{self, Options, RunError};
+
+/// How long the node is watched: two windows, and the start of the driver.
+const WATCH: Duration = Duration::from_secs(3);
+
+/// How a thing stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mark {
+    Works,
+    Degraded,
+    Missing,
+}
+
+impl Mark {
+    const fn text(self) -> &'static str {
+        match self {
+            Self::Works => "ok      ",
+            Self::Degraded => "degraded",
+            Self::Missing => "missing ",
+        }
+    }
+}
+
+/// All findings.
+#[derive(Debug, Clone, Default)]
+pub struct Findings {
+    lines: Vec<(&'static str, Mark, String, String)>,
+}
+
+impl fmt::Display for Findings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut title = "";
+        for (section, mark, what, remedy) in &self.lines {
+            if *section != title {
+                title = section;
+                writeln!(f, "{title}")?;
+            }
+            writeln!(f, "  {}  {what}", mark.text())?;
+            if !remedy.is_empty() {
+                writeln!(f, "            → {remedy}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Findings {
+    fn add(&mut self, section: &'static str, mark: Mark, what: impl Into<String>, remedy: impl Into<String>) {
+        self.lines.push((section, mark, what.into(), remedy.into()));
+    }
+}
+
+/// Looks at everything that `run` would use.
+pub fn check(config: &Config) -> Findings {
+    let mut findings = Findings::default();
+    endpoint(config, &mut findings);
+    library(&config.libraries, &mut findings);
+    let watched = run::run(config, Options { duration: Some(WATCH), ..Options::default() });
+    match watched {
+        Ok(page) => node(config, page.view(), &mut findings),
+        Err(error) => {
+            let remedy = "the findings about GPUs, processes and pods are missing";
+            findings.add("node", Mark::Missing, run_failure(&error), remedy);
+        }
+    }
+    for feature in features(&config.proc) {
+        let what = format!("{}: {}", feature.name, feature.purpose);
+        match feature.state {
+            Ok(()) => findings.add("kernel, for stall causes", Mark::Works, what, ""),
+            Err(reason) => {
+                findings.add("kernel, for stall causes", Mark::Missing, format!("{what}: {reason}"), feature.remedy);
+            }
+        }
+    }
+    findings
+}
+
+fn run_failure(error: &RunError) -> String {
+    format!("the node could not be watched: {error}")
+}
+
+fn endpoint(config: &Config, findings: &mut Findings) {
+    match std::net::TcpListener::bind(config.listen) {
+        Ok(_) => findings.add("endpoint", Mark::Works, format!("{} is free", config.listen), ""),
+        Err(error) => findings.add(
+            "endpoint",
+            Mark::Missing,
+            format!("{}: {error}", config.listen),
+            "set [http] listen to a free address; if a warpmeter runs here already, all is well",
+        ),
+    }
+}
+
+fn library(candidates: &[PathBuf], findings: &mut Findings) {
+    let search = find_library(candidates);
+    if let Some(path) = search.found.first() {
+        findings.add("driver", Mark::Works, format!("library {}", path.display()), "");
+        return;
+    }
+    findings.add(
+        "driver",
+        Mark::Missing,
+        "no libnvidia-ml.so.1 was found",
+        "install the NVIDIA driver, or name the library's directory in [nvidia] libraries; GPU nodes of a \
+         cluster keep it under /run/nvidia/driver or /home/kubernetes/bin/nvidia",
+    );
+    // On a node without a driver each of the usual places is empty, which the line above says well enough.
+    for rejected in search.rejected.iter().filter(|_| !candidates.is_empty()) {
+        findings.add("driver", Mark::Missing, format!("{}: {}", rejected.path.display(), rejected.reason), "");
+    }
+}
+
+fn node(config: &Config, view: &View, findings: &mut Findings) {
+    for source in &view.sources {
+        let (section, remedy) = match source.source {
+            Source::Nvidia => ("driver", ""),
+            Source::Host => ("host processes", ""),
+            Source::Pods => ("pods", ""),
+            Source::Daemon => continue,
+        };
+        let mark = match source.state {
+            Some(HealthState::Up) => Mark::Works,
+            Some(HealthState::Degraded) => Mark::Degraded,
+            Some(HealthState::Down) => Mark::Missing,
+            Some(HealthState::Off) | None => continue,
+        };
+        let what = if source.reason.is_empty() {
+            format!("{} facts in {} rounds", source.facts, source.polls)
+        } else {
+            source.reason.clone()
+        };
+        findings.add(section, mark, what, remedy);
+    }
+    if config.pods.is_none() {
+        let (mark, what) = if config.settings.infer_allocation {
+            (Mark::Degraded, "no source says who holds which device: those hold it who have it open (assumed)")
+        } else {
+            (Mark::Missing, "no source says who holds which device: all of it counts as unallocated")
+        };
+        findings.add("pods", mark, what, "name pods and their devices in a file: [pods] file");
+    }
+    if let Some(driver) = &view.driver {
+        findings.add("driver", Mark::Works, format!("version {}", driver.version), "");
+    }
+    for gpu in &view.gpus {
+        devices(gpu, findings);
+    }
+    prices(view, findings);
+}
+
+fn devices(gpu: &GpuView, findings: &mut Findings) {
+    let name = format!("{} {}", gpu.gpu.model, gpu.gpu.id);
+    if let Some(reason) = &gpu.gpu.down {
+        findings.add("GPUs", Mark::Missing, format!("{name}: {reason}"), "");
+        return;
+    }
+    let label = |counter: Option<Counter>| counter.map_or("nothing", Counter::label);
+    let authority = gpu.gpu.authority;
+    let instances = gpu.gpu.mig.as_ref().map_or_else(String::new, |mig| format!(", {} MIG instances", mig.instances.len()));
+    let what = format!(
+        "{name}{instances}: engine activity from {}, SM activity from {}, processes from {}",
+        label(authority.engine),
+        label(authority.sm),
+        label(authority.processes)
+    );
+    match (authority.engine, authority.sm) {
+        (Some(_), Some(_)) => findings.add("GPUs", Mark::Works, what, ""),
+        (Some(_), None) => findings.add(
+            "GPUs",
+            Mark::Degraded,
+            what,
+            "SM activity and occupancy take GPM (Hopper and later); here only engine activity is known",
+        ),
+        (None, _) => findings.add(
+            "GPUs",
+            Mark::Degraded,
+            what,
+            "this device gives no activity (MIG before Hopper): its time is unknown/source_lost",
+        ),
+    }
+}
+
+fn prices(view: &View, findings: &mut Findings) {
+    let mut without: Vec<&str> = Vec::new();
+    for gpu in view.gpus.iter().filter(|gpu| gpu.price.is_none()) {
+        if !without.contains(&gpu.gpu.model.as_str()) {
+            without.push(&gpu.gpu.model);
+        }
+    }
+    for model in without {
+        let what = format!("{model} has no price: its time is counted, its cost is not");
+        findings.add("prices", Mark::Missing, what, "set one under [price], such as H100 = 2.95");
+    }
+}

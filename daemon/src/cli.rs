@@ -1,0 +1,155 @@
+//! The command line.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::config::{Config, ConfigError};
+use crate::{check, nvidia, recording, run};
+
+/// Says where paid GPU time goes, per pod: useful work, stalls and idleness, and what each costs.
+#[derive(Debug, Parser)]
+#[command(name = "warpmeter", version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Watch this node and serve its metrics.
+    Run {
+        #[command(flatten)]
+        common: Common,
+        /// Where to listen, instead of what the configuration says.
+        #[arg(long)]
+        listen: Option<SocketAddr>,
+        /// Record every fact to this file, which must not exist.
+        #[arg(long, value_name = "FILE")]
+        record: Option<PathBuf>,
+        /// Stop after this long.
+        #[arg(long, value_parser = humantime::parse_duration)]
+        duration: Option<Duration>,
+    },
+    /// Say what works on this node, what does not, and what would mend it.
+    Check {
+        #[command(flatten)]
+        common: Common,
+    },
+    /// Record every fact to a file, without serving.
+    Record {
+        #[command(flatten)]
+        common: Common,
+        /// The file, which must not exist.
+        file: PathBuf,
+        /// Stop after this long.
+        #[arg(long, value_parser = humantime::parse_duration)]
+        duration: Option<Duration>,
+        /// Write the final metrics to this file.
+        #[arg(long, value_name = "FILE")]
+        metrics: Option<PathBuf>,
+    },
+    /// Print the metrics at the end of a recording.
+    Replay {
+        #[command(flatten)]
+        common: Common,
+        /// The recording.
+        file: PathBuf,
+    },
+    /// A source process; started by `run` and of no use otherwise.
+    #[command(hide = true)]
+    Nvidia {
+        /// Its orders, as JSON.
+        orders: String,
+    },
+}
+
+#[derive(Debug, Args)]
+struct Common {
+    /// Configuration file. Without one, the defaults hold.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+impl Common {
+    fn load(&self) -> Result<Config, ConfigError> {
+        self.config.as_deref().map_or_else(|| Ok(Config::default()), Config::load)
+    }
+}
+
+/// Exit status for a configuration that does not hold (`EX_USAGE`).
+const BAD_CONFIGURATION: u8 = 64;
+
+/// Runs the command that the process was started with.
+pub fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            let code = if error.use_stderr() { ExitCode::from(BAD_CONFIGURATION) } else { ExitCode::SUCCESS };
+            return if error.print().is_ok() { code } else { ExitCode::FAILURE };
+        }
+    };
+    log();
+    match dispatch(cli.command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let text = error.to_string();
+            say_error(&text);
+            if error.is::<ConfigError>() { ExitCode::from(BAD_CONFIGURATION) } else { ExitCode::FAILURE }
+        }
+    }
+}
+
+fn dispatch(command: Command) -> Result<(), Box<dyn std::error::Error>> {
+    match command {
+        Command::Run { common, listen, record, duration } => {
+            let mut config = common.load()?;
+            config.listen = listen.unwrap_or(config.listen);
+            let options = run::Options { record, duration, serve: true, metrics: None };
+            run::run(&config, options)?;
+        }
+        Command::Record { common, file, duration, metrics } => {
+            let config = common.load()?;
+            run::run(&config, run::Options { record: Some(file), duration, serve: false, metrics })?;
+        }
+        Command::Check { common } => {
+            let config = common.load()?;
+            print(&check::check(&config).to_string())?;
+        }
+        Command::Replay { common, file } => {
+            let config = common.load()?;
+            let view = recording::replay(&file, |_| {})?;
+            if let Some(view) = view {
+                print(&run::exposition(&view, config.level))?;
+            }
+        }
+        Command::Nvidia { orders } => nvidia::run_child(&orders)?,
+    }
+    Ok(())
+}
+
+fn print(text: &str) -> std::io::Result<()> {
+    use std::io::Write;
+    match std::io::stdout().write_all(text.as_bytes()) {
+        // Whoever reads the first lines only has what it wanted.
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        other => other,
+    }
+}
+
+#[expect(clippy::print_stderr, reason = "the only place where a failed command speaks to its user")]
+fn say_error(text: &str) {
+    for line in text.lines() {
+        eprintln!("warpmeter: {line}");
+    }
+}
+
+/// Logs go to standard error; `WARPMETER_LOG` takes the filters of the `tracing` crates.
+fn log() {
+    let filter = tracing_subscriber::EnvFilter::try_from_env("WARPMETER_LOG")
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).init();
+}

@@ -1,0 +1,103 @@
+//! Walking a TOML document so that one problem does not hide the next.
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+/// Something wrong with a configuration, and where.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Problem {
+    /// Line, from 1.
+    pub line: usize,
+    /// Column in characters, from 1.
+    pub column: usize,
+    /// What is wrong and what would be right.
+    pub message: String,
+}
+
+/// One table of the document.
+#[derive(Debug)]
+pub(super) struct Section<'t> {
+    text: &'t str,
+    name: String,
+    table: &'t DeTable<'t>,
+    problems: Vec<Problem>,
+}
+
+/// The names of all sections, for the message about an unknown one.
+const SECTIONS: &str = "http, nvidia, host, pods, window, allocation, metrics, price";
+
+/// Parses `text` and hands each table to `section`, which says whether it knows its name.
+pub(super) fn read(text: &str, mut section: impl FnMut(&str, &mut Section<'_>) -> bool) -> Result<(), Vec<Problem>> {
+    let (document, errors) = DeTable::parse_recoverable(text);
+    let mut problems: Vec<Problem> = errors
+        .into_iter()
+        .map(|error| place(text, error.span().map_or(0, |span| span.start), error.message().to_owned()))
+        .collect();
+    for (name, value) in document.get_ref() {
+        let DeValue::Table(table) = value.get_ref() else {
+            let message = format!("`{}` is not a section; sections are: {SECTIONS}", name.get_ref());
+            problems.push(place(text, name.span().start, message));
+            continue;
+        };
+        let mut reader = Section { text, name: name.get_ref().to_string(), table, problems: Vec::new() };
+        if !section(name.get_ref(), &mut reader) {
+            let message = format!("unknown section `[{}]`; sections are: {SECTIONS}", name.get_ref());
+            problems.push(place(text, name.span().start, message));
+        }
+        problems.append(&mut reader.problems);
+    }
+    problems.sort();
+    problems.dedup();
+    if problems.is_empty() { Ok(()) } else { Err(problems) }
+}
+
+impl<'t> Section<'t> {
+    /// Hands each key to `key`, which says whether it knows it. Always true: the section itself is known.
+    pub(super) fn read(&mut self, known: &[&str], mut key: impl FnMut(&mut Self, &str) -> bool) -> bool {
+        let table = self.table;
+        for name in table.keys() {
+            if !key(self, name.get_ref()) {
+                let message =
+                    format!("unknown key `{}` in [{}]; keys are: {}", name.get_ref(), self.name, known.join(", "));
+                self.problem(name.span().start, message);
+            }
+        }
+        true
+    }
+
+    /// Sets `place` to the value of `key`, or notes why not. Always true: the key is known.
+    pub(super) fn set<T>(&mut self, key: &str, place: &mut T, parse: impl Fn(&DeValue<'t>) -> Result<T, String>) -> bool {
+        if let Some(value) = self.value(key) {
+            match parse(value.get_ref()) {
+                Ok(parsed) => *place = parsed,
+                Err(wanted) => self.problem(value.span().start, format!("`{key}` in [{}]: {wanted}", self.name)),
+            }
+        }
+        true
+    }
+
+    /// The same for a value that may be absent.
+    pub(super) fn set_some<T>(
+        &mut self,
+        key: &str,
+        place: &mut Option<T>,
+        parse: impl Fn(&DeValue<'t>) -> Result<T, String>,
+    ) -> bool {
+        self.set(key, place, |value| parse(value).map(Some))
+    }
+
+    fn value(&self, key: &str) -> Option<&'t Spanned<DeValue<'t>>> {
+        self.table.iter().find(|(name, _)| name.get_ref() == key).map(|(_, value)| value)
+    }
+
+    fn problem(&mut self, offset: usize, message: String) {
+        self.problems.push(place(self.text, offset, message));
+    }
+}
+
+fn place(text: &str, offset: usize, message: String) -> Problem {
+    let before = text.get(..offset).unwrap_or(text);
+    let line = before.matches('\n').count() + 1;
+    let column = before.rsplit('\n').next().unwrap_or("").chars().count() + 1;
+    Problem { line, column, message }
+}

@@ -1,0 +1,262 @@
+//! The processes of a host, round by round.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+
+use warpmeter_core::fact::{Fact, Health};
+use warpmeter_core::identity::{HostPid, ProcessId};
+
+use super::clock::Clock;
+use super::health::Missing;
+use super::known::{Files, Known};
+use super::path::is_workload;
+use super::proc::{Listed, Proc};
+use super::reader::{Read, Reader};
+use super::stat::Life;
+
+/// Open files that are looked at in a round; those of processes that have waited longest come first.
+const FILES_PER_ROUND: usize = 2048;
+/// Rounds for which the driver may name a process that does not exist: it is slow to forget those that have ended.
+const ROUNDS_ABSENT: u32 = 3;
+
+/// Where the host's files are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostRoots {
+    /// A procfs that shows the host's PID namespace.
+    pub proc: PathBuf,
+    /// The directory of GPU device files, as the processes that open them see it: `/dev`, wherever the host's is
+    /// mounted here.
+    pub dev: PathBuf,
+}
+
+impl Default for HostRoots {
+    fn default() -> Self {
+        Self { proc: "/proc".into(), dev: "/dev".into() }
+    }
+}
+
+/// Finds the processes that can matter to a GPU, and whose they are.
+///
+/// Reported are processes of pods, containers and Slurm jobs, and others once the driver names them or they are seen
+/// to have a GPU device file open; again when their owner or their device files change, until they have ended.
+#[derive(Debug)]
+pub struct HostSource {
+    roots: HostRoots,
+    reader: Reader,
+    known: BTreeMap<u32, Known>,
+    listed: Vec<Listed>,
+    wanted: BTreeSet<u32>,
+    /// Processes that the driver names and the root does not show, and for how many rounds.
+    absent: BTreeMap<u32, u32>,
+    missing: Missing,
+}
+
+impl HostSource {
+    /// A source that has seen nothing yet. Opens nothing.
+    pub fn new(roots: HostRoots) -> Self {
+        Self {
+            reader: Reader::new(&roots),
+            roots,
+            known: BTreeMap::new(),
+            listed: Vec::new(),
+            wanted: BTreeSet::new(),
+            absent: BTreeMap::new(),
+            missing: Missing::default(),
+        }
+    }
+
+    /// Looks at all processes once, with the pids that the driver names at present, and appends what is new.
+    ///
+    /// A root that cannot be read appends nothing: what was known stays so, and [`Self::health`] says why.
+    pub fn poll(&mut self, wanted: &[HostPid], out: &mut Vec<Fact>) {
+        self.round(Clock::read(), wanted, out);
+    }
+
+    /// Looks at the processes that have `pids` now, before they may end, and appends what is new of them.
+    ///
+    /// Takes them as named by the driver until the next [`Self::poll`]. Pids that no process has are passed over.
+    pub fn look_up(&mut self, pids: &[HostPid], out: &mut Vec<Fact>) {
+        self.look(Clock::read(), pids, out);
+    }
+
+    /// How well the last round went.
+    pub fn health(&self) -> Health {
+        self.missing.health(&self.roots.proc)
+    }
+
+    fn round(&mut self, clock: Clock, wanted: &[HostPid], out: &mut Vec<Fact>) {
+        let mut listed = std::mem::take(&mut self.listed);
+        match self.list(&mut listed) {
+            Ok(root) => {
+                self.missing.all = None;
+                self.wanted = wanted.iter().map(|pid| pid.0).collect();
+                self.drop_unlisted(&listed, out);
+                for &process in &listed {
+                    self.visit(&root, clock, process, out);
+                }
+                self.scan_due(&root, clock, out);
+                self.report(out);
+                self.take_stock(&root, &listed);
+            }
+            Err(reason) => self.missing.all = Some(reason),
+        }
+        self.listed = listed;
+    }
+
+    fn list(&mut self, listed: &mut Vec<Listed>) -> Result<OwnedFd, String> {
+        let path = self.roots.proc.display();
+        let root = self.reader.proc.open().map_err(|error| format!("cannot open {path}: {error}"))?;
+        self.reader.proc.list(&root, listed).map_err(|error| format!("cannot list {path}: {error}"))?;
+        // Not even this process: nothing is mounted there, which is not the end of all processes.
+        if listed.is_empty() { Err(format!("no process in {path}: is it a procfs?")) } else { Ok(root) }
+    }
+
+    fn drop_unlisted(&mut self, listed: &[Listed], out: &mut Vec<Fact>) {
+        self.known.retain(|&pid, known| {
+            let stays = shows(listed, pid);
+            if !stays {
+                out.extend(known.end());
+            }
+            stays
+        });
+        self.reader.forget(|pid| !shows(listed, pid));
+    }
+
+    /// Looks at one process as far as it is due.
+    fn visit(&mut self, root: &OwnedFd, clock: Clock, Listed { pid, inode }: Listed, out: &mut Vec<Fact>) {
+        let wanted = self.wanted.contains(&pid);
+        let whole = self.known.get_mut(&pid).is_none_or(|known| {
+            if wanted {
+                known.want(clock.now);
+            } else {
+                known.wanted = false;
+            }
+            known.inode != inode || known.check_at <= clock.now
+        });
+        if whole {
+            self.identify(root, clock, Listed { pid, inode }, out);
+        } else if self.known.get(&pid).is_some_and(Known::uses_device) {
+            match (self.reader.proc.stat_of(root, pid), self.known.get_mut(&pid)) {
+                (Ok(stat), Some(known)) if known.is(stat) => out.extend(known.lives(stat)),
+                _ => self.identify(root, clock, Listed { pid, inode }, out),
+            }
+        }
+    }
+
+    /// Reads who has a pid now and takes it in.
+    fn identify(&mut self, root: &OwnedFd, clock: Clock, Listed { pid, inode }: Listed, out: &mut Vec<Fact>) {
+        let (stat, scope) = match self.reader.read(root, pid) {
+            Read::Process { stat, scope } => (stat, scope),
+            Read::Unknown => return,
+            Read::Vanished => {
+                out.extend(self.known.remove(&pid).and_then(|mut known| known.end()));
+                return;
+            }
+        };
+        if let Some(known) = self.known.get_mut(&pid) {
+            if known.is(stat) {
+                known.inode = inode;
+                out.extend(known.lives(stat));
+                known.is_in(scope, clock.now);
+                return;
+            }
+            out.extend(known.end());
+            self.known.remove(&pid);
+        }
+        let scope = match scope {
+            // What an exiting process shows is its cgroup only if it is somebody's.
+            Some(scope) if stat.life != Life::Leaving || is_workload(&scope) => scope,
+            _ => return,
+        };
+        let id = ProcessId { pid: HostPid(pid), start: clock.started(stat.ticks) };
+        let mut known = Known::new(inode, stat, id, scope, clock.now);
+        if self.wanted.contains(&pid) {
+            known.want(clock.now);
+        }
+        self.known.insert(pid, known);
+    }
+
+    /// Looks at the files of processes that are due, as many as a round may.
+    fn scan_due(&mut self, root: &OwnedFd, clock: Clock, out: &mut Vec<Fact>) {
+        let due = self.known.iter().filter(|(_, known)| known.scan_due(clock.now));
+        let mut due: Vec<_> = due.map(|(&pid, known)| (!known.wanted, known.scan_at, pid)).collect();
+        due.sort_unstable();
+        let mut left = FILES_PER_ROUND;
+        for (_, _, pid) in due {
+            if left == 0 {
+                break;
+            }
+            left = left.saturating_sub(self.scan(root, clock, pid, out));
+        }
+    }
+
+    /// Looks at the files of the process that is known to have `pid`; how many they were.
+    fn scan(&mut self, root: &OwnedFd, clock: Clock, pid: u32, out: &mut Vec<Fact>) -> usize {
+        let Ok(process) = Proc::process(root, pid) else { return 0 };
+        let (scan, stat) = self.reader.files(&process);
+        let count = scan.as_ref().map_or(0, |scan| scan.files);
+        match (stat, self.known.get_mut(&pid)) {
+            (Ok(stat), Some(known)) if known.is(stat) => {
+                out.extend(known.lives(stat));
+                known.has_open(scan, clock.now);
+            }
+            // Another has the pid now, which the next listing tells.
+            (Ok(_), Some(known)) => known.check_at = clock.now,
+            (Ok(_), None) => {}
+            (Err(error), _) => self.reader.failed(pid, error),
+        }
+        count
+    }
+
+    fn report(&mut self, out: &mut Vec<Fact>) {
+        out.extend(self.known.values_mut().filter_map(Known::report));
+        out.extend(self.reader.garbage());
+    }
+
+    /// Notes what this round could not see.
+    fn take_stock(&mut self, root: &OwnedFd, listed: &[Listed]) {
+        if self.missing.view.is_none() {
+            self.missing.view = Some(self.reader.proc.view(root, listed));
+        }
+        self.missing.processes = self.reader.take_unseen();
+        let before = std::mem::take(&mut self.absent);
+        let absent = self.wanted.iter().filter(|&&pid| !shows(listed, pid));
+        self.absent =
+            absent.map(|&pid| (pid, before.get(&pid).map_or(1, |rounds| rounds.saturating_add(1)))).collect();
+        self.missing.absent = self.absent.values().filter(|&&rounds| rounds >= ROUNDS_ABSENT).count();
+        let concerning = || self.known.values().filter(|known| known.concerns());
+        self.missing.files = concerning().filter(|known| known.files == Files::Denied).count();
+        self.missing.cut = concerning().filter(|known| known.files == Files::Cut).count();
+    }
+
+    fn look(&mut self, clock: Clock, pids: &[HostPid], out: &mut Vec<Fact>) {
+        // Whether the root can be read is for a round to say.
+        let Ok(root) = self.reader.proc.open() else { return };
+        for &HostPid(pid) in pids {
+            let thread = |process| self.reader.proc.is_thread(&process, pid);
+            if !self.known.contains_key(&pid) && Proc::process(&root, pid).is_ok_and(thread) {
+                continue;
+            }
+            self.wanted.insert(pid);
+            // The inode is left to the next listing, which has it for nothing.
+            self.identify(&root, clock, Listed { pid, inode: 0 }, out);
+            if let Some(known) = self.known.get_mut(&pid) {
+                known.want(clock.now);
+                if known.scan_due(clock.now) {
+                    self.scan(&root, clock, pid, out);
+                }
+            }
+            out.extend(self.known.get_mut(&pid).and_then(Known::report));
+        }
+        out.extend(self.reader.garbage());
+    }
+}
+
+/// Whether `listed`, in order of pid, shows `pid`.
+fn shows(listed: &[Listed], pid: u32) -> bool {
+    listed.binary_search_by_key(&pid, |listed| listed.pid).is_ok()
+}
+
+#[cfg(test)]
+mod tests;

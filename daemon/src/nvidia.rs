@@ -1,0 +1,39 @@
+//! The `nvidia` process and its supervisor.
+//!
+//! Calls into the driver can hang for good or take the process along. So they are made by a process of its own,
+//! which says before each group of calls which device they touch. If it falls silent or dies, it is abandoned and
+//! started anew without the device that it was at, which is tried again after a while.
+
+mod child;
+mod supervisor;
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use warpmeter_core::fact::Sample;
+
+pub use child::run as run_child;
+pub use supervisor::{Supervisor, Timing};
+
+/// What the process is told, as one argument of JSON.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Orders {
+    /// Where the driver's library is looked for; empty: the built-in list.
+    pub libraries: Vec<PathBuf>,
+    /// Nanoseconds between readings.
+    pub period: u64,
+    /// PCI bus ids of GPUs that must not be touched.
+    pub skip: Vec<String>,
+}
+
+/// A line from the process.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Message {
+    /// Calls on this device begin: its PCI bus id, or `driver`.
+    Touch(String),
+    /// They have returned.
+    Released,
+    /// A fact.
+    Sample(Sample),
+}

@@ -1,0 +1,315 @@
+//! Keeps one `nvidia` process alive, and does without the devices that it cannot survive.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io::{BufRead, BufReader, Read};
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::time::{Duration, Instant};
+
+use warpmeter_core::fact::{Fact, Health, HealthState, Sample, Source};
+use warpmeter_core::inventory::{Gpu, Inventory};
+
+use super::{Message, Orders};
+use crate::pipeline::Intake;
+
+/// The longest line that is taken from the process, in bytes.
+const LONGEST_LINE: u64 = 4 << 20;
+
+/// The name of the driver itself among the things that are touched.
+const DRIVER: &str = "driver";
+
+/// How patient the supervisor is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Timing {
+    /// A call that takes longer than this hangs.
+    pub hang: Duration,
+    /// For how long a device that hung is left alone at first; doubled each time, up to an hour.
+    pub skip: Duration,
+    /// The wait before a restart that no device is to blame for; doubled each time, up to a minute.
+    pub restart: Duration,
+}
+
+impl Default for Timing {
+    fn default() -> Self {
+        Self { hang: Duration::from_secs(3), skip: Duration::from_secs(60), restart: Duration::from_millis(500) }
+    }
+}
+
+/// A device that the process did not survive.
+#[derive(Debug, Clone)]
+struct Bad {
+    until: Instant,
+    wait: Duration,
+    reason: String,
+}
+
+/// The supervisor.
+#[derive(Debug)]
+pub struct Supervisor {
+    program: PathBuf,
+    arguments: Vec<OsString>,
+    orders: Orders,
+    timing: Timing,
+    intake: Intake,
+    bad: BTreeMap<String, Bad>,
+    known: BTreeMap<String, Gpu>,
+    abandoned: Vec<Child>,
+}
+
+/// How a process ended.
+#[derive(Debug)]
+enum End {
+    Stopped,
+    Hung { at: Option<String> },
+    Died { at: Option<String>, how: String },
+    Retry,
+}
+
+impl Supervisor {
+    /// Runs `program` with `arguments` and the JSON of the orders as the last one.
+    pub fn new(program: PathBuf, arguments: Vec<OsString>, orders: Orders, timing: Timing, intake: &Intake) -> Self {
+        Self {
+            program,
+            arguments,
+            orders,
+            timing,
+            intake: intake.of(Source::Nvidia),
+            bad: BTreeMap::new(),
+            known: BTreeMap::new(),
+            abandoned: Vec::new(),
+        }
+    }
+
+    /// Supervises until `stop` is set; looks at it at least ten times a second.
+    pub fn run(mut self, stop: &AtomicBool) {
+        let mut wait = self.timing.restart;
+        while !stop.load(Ordering::Relaxed) {
+            let began = Instant::now();
+            let end = match self.spawn() {
+                Ok(child) => self.watch(child, stop),
+                Err(error) => End::Died { at: None, how: format!("cannot start {}: {error}", self.program.display()) },
+            };
+            match end {
+                End::Stopped => break,
+                End::Retry => wait = self.timing.restart,
+                End::Hung { at: Some(device) } if device != DRIVER => {
+                    self.blame(device, format!("a driver call on it did not return within {:?}", self.timing.hang));
+                    wait = self.timing.restart;
+                }
+                End::Died { at: Some(device), how } if device != DRIVER => {
+                    self.blame(device, format!("the process that read it {how}"));
+                    wait = self.timing.restart;
+                }
+                End::Hung { at } => {
+                    let what = at.map_or("it", |_| "a call to the driver");
+                    self.down(format!("the nvidia process fell silent: {what} did not return; it is started anew"));
+                }
+                End::Died { how, .. } => self.down(format!("the nvidia process {how}; it is started anew")),
+            }
+            if began.elapsed() > Duration::from_secs(60) {
+                wait = self.timing.restart;
+            }
+            sleep(wait, stop);
+            wait = (wait * 2).min(Duration::from_secs(60));
+            self.reap();
+        }
+    }
+
+    fn spawn(&self) -> std::io::Result<Child> {
+        let now = Instant::now();
+        let skip = self.bad.iter().filter(|(_, bad)| bad.until > now).map(|(device, _)| device.clone()).collect();
+        let orders = Orders { skip, ..self.orders.clone() };
+        Command::new(&self.program)
+            .args(&self.arguments)
+            .arg(serde_json::to_string(&orders)?)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+    }
+
+    /// Passes on what the process reports until it hangs, dies or has to make way for a new one.
+    fn watch(&mut self, mut child: Child, stop: &AtomicBool) -> End {
+        let Some(pipe) = child.stdout.take() else { return End::Died { at: None, how: "has no output".into() } };
+        let (sender, lines) = sync_channel(256);
+        // This thread ends with the pipe. An abandoned process keeps it until it is gone.
+        let reader = std::thread::Builder::new().name("nvidia-pipe".into()).spawn(move || {
+            let mut pipe = BufReader::new(pipe);
+            let mut line = Vec::new();
+            loop {
+                line.clear();
+                match pipe.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut line) {
+                    Ok(1..) if sender.send(line.clone()).is_ok() => {}
+                    _ => break,
+                }
+            }
+        });
+        let end = match reader {
+            Ok(_) => self.follow(&lines, stop),
+            Err(error) => End::Died { at: None, how: format!("cannot be read: {error}") },
+        };
+        match end {
+            End::Died { at, .. } => {
+                let how = match wait_briefly(&mut child) {
+                    // It asked for a successor: the library's file was exchanged under it.
+                    Some(status) if status.success() => return End::Retry,
+                    Some(status) => describe(status),
+                    None => "closed its output".into(),
+                };
+                self.abandon(child);
+                End::Died { at, how }
+            }
+            other => {
+                self.abandon(child);
+                other
+            }
+        }
+    }
+
+    fn follow(&mut self, lines: &Receiver<Vec<u8>>, stop: &AtomicBool) -> End {
+        let mut touched: Option<String> = None;
+        let mut heard = Instant::now();
+        let period = Duration::from_nanos(self.orders.period);
+        loop {
+            if stop.load(Ordering::Relaxed) {
+                return End::Stopped;
+            }
+            if self.bad.values().any(|bad| bad.until <= Instant::now()) {
+                // Given another chance; a new failure doubles its wait, as `blame` finds it here.
+                let device = self.bad.iter().find(|(_, bad)| bad.until <= Instant::now()).map(|(device, _)| device.clone());
+                if let Some(bad) = device.and_then(|device| self.bad.get_mut(&device)) {
+                    bad.until = Instant::now() + Duration::from_secs(365 * 86_400);
+                    bad.reason.clear();
+                    return End::Retry;
+                }
+            }
+            // Between its rounds the process may be silent for a period.
+            let patience = if touched.is_some() { self.timing.hang } else { self.timing.hang + period };
+            match lines.recv_timeout(Duration::from_millis(100)) {
+                Ok(line) => {
+                    heard = Instant::now();
+                    match serde_json::from_slice(&line) {
+                        Ok(Message::Touch(device)) => touched = Some(device),
+                        Ok(Message::Released) => touched = None,
+                        Ok(Message::Sample(sample)) => self.pass(sample),
+                        Err(error) => {
+                            let reason = warpmeter_core::fact::Discard::Garbage;
+                            tracing::debug!(%error, "a line of the nvidia process does not parse");
+                            self.intake.put(Fact::Discarded { reason, count: 1 });
+                        }
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) if heard.elapsed() > patience => return End::Hung { at: touched },
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return End::Died { at: touched, how: String::new() },
+            }
+        }
+    }
+
+    /// Passes on a fact, with what the process cannot know: the devices that it was told to leave alone.
+    fn pass(&mut self, mut sample: Sample) {
+        match &mut sample.fact {
+            Fact::Inventory(inventory) => {
+                for gpu in &inventory.gpus {
+                    if gpu.down.is_none() {
+                        self.known.insert(gpu.pci_bus_id.clone(), gpu.clone());
+                    }
+                }
+                self.add_skipped(inventory);
+            }
+            Fact::Health(health) if health.state == HealthState::Up => {
+                let left = self.left_alone();
+                if !left.is_empty() {
+                    *health = Health { state: HealthState::Degraded, reason: left };
+                }
+            }
+            _ => {}
+        }
+        self.intake.sample(sample);
+    }
+
+    fn add_skipped(&self, inventory: &mut Inventory) {
+        for (device, bad) in self.skipped() {
+            if inventory.gpus.iter().any(|gpu| gpu.pci_bus_id == *device && gpu.down.is_none()) {
+                continue;
+            }
+            if let Some(gpu) = self.known.get(device) {
+                inventory.gpus.retain(|other| other.id != gpu.id);
+                inventory.gpus.push(Gpu { down: Some(format!("left alone: {}", bad.reason)), ..gpu.clone() });
+            }
+        }
+        inventory.gpus.sort_by(|a, b| a.id.cmp(&b.id));
+    }
+
+    fn skipped(&self) -> impl Iterator<Item = (&String, &Bad)> {
+        self.bad.iter().filter(|(_, bad)| !bad.reason.is_empty())
+    }
+
+    fn left_alone(&self) -> String {
+        let devices: Vec<String> =
+            self.skipped().map(|(device, bad)| format!("GPU {device} is left alone: {}", bad.reason)).collect();
+        devices.join("; ")
+    }
+
+    fn blame(&mut self, device: String, reason: String) {
+        let wait = self.bad.get(&device).map_or(self.timing.skip, |bad| (bad.wait * 2).min(Duration::from_secs(3600)));
+        tracing::warn!(%device, %reason, ?wait, "a GPU is left alone");
+        self.bad.insert(device, Bad { until: Instant::now() + wait, wait, reason });
+        self.intake.put(Fact::Health(Health { state: HealthState::Degraded, reason: self.left_alone() }));
+    }
+
+    fn down(&self, reason: String) {
+        tracing::warn!(%reason);
+        self.intake.put(Fact::Health(Health { state: HealthState::Down, reason }));
+    }
+
+    /// Kills a process without waiting for it: one in an uninterruptible call dies when that returns.
+    fn abandon(&mut self, mut child: Child) {
+        if let Err(error) = child.kill() {
+            tracing::debug!(%error, "kill the nvidia process");
+        }
+        self.abandoned.push(child);
+        self.reap();
+    }
+
+    fn reap(&mut self) {
+        self.abandoned.retain_mut(|child| !matches!(child.try_wait(), Ok(Some(_))));
+    }
+}
+
+impl Drop for Supervisor {
+    fn drop(&mut self) {
+        // A last chance for those that were killed just now, so that no zombie is left.
+        for child in &mut self.abandoned {
+            wait_briefly(child);
+        }
+    }
+}
+
+fn wait_briefly(child: &mut Child) -> Option<ExitStatus> {
+    for _ in 0..20 {
+        if let Ok(Some(status)) = child.try_wait() {
+            return Some(status);
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    None
+}
+
+fn describe(status: ExitStatus) -> String {
+    use std::os::unix::process::ExitStatusExt;
+    match (status.signal(), status.code()) {
+        (Some(signal), _) => format!("was ended by signal {signal}"),
+        (None, Some(code)) => format!("ended with status {code}"),
+        (None, None) => "ended".into(),
+    }
+}
+
+fn sleep(wait: Duration, stop: &AtomicBool) {
+    let until = Instant::now() + wait;
+    while Instant::now() < until && !stop.load(Ordering::Relaxed) {
+        std::thread::sleep(Duration::from_millis(50).min(wait));
+    }
+}

@@ -1,0 +1,186 @@
+//! The one writer: takes facts from all sources, folds them, and publishes each view.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, TrySendError, sync_channel};
+use std::time::Duration;
+
+use warpmeter_core::fact::{Fact, Own, Sample, Source};
+use warpmeter_core::fold::Fold;
+use warpmeter_core::identity::{GpuId, HostPid};
+use warpmeter_core::settings::Settings;
+use warpmeter_core::time::{MonoNs, SECOND};
+use warpmeter_core::view::View;
+
+use crate::clock;
+use crate::recording::Recorder;
+
+/// Facts that may wait for the pipeline: more than a minute of a large node.
+const CAPACITY: usize = 8192;
+
+/// How often windows may close.
+const TICK: u64 = SECOND / 5;
+
+/// How often the daemon's own use is measured.
+const OWN_EVERY: u64 = 5 * SECOND;
+
+/// Where sources put their facts. Never blocks: what does not fit is counted and reported as lost.
+#[derive(Debug, Clone)]
+pub struct Intake {
+    source: Source,
+    facts: SyncSender<Sample>,
+    lost: Arc<AtomicU64>,
+}
+
+impl Intake {
+    /// An intake for the facts of `source`, with its own count of losses.
+    pub fn of(&self, source: Source) -> Self {
+        Self { source, facts: self.facts.clone(), lost: Arc::default() }
+    }
+
+    /// Puts in a fact that was observed just now.
+    pub fn put(&self, fact: Fact) {
+        self.sample(Sample { at: clock::now(), source: self.source, fact });
+    }
+
+    /// Puts in a fact of a source process.
+    pub fn sample(&self, sample: Sample) {
+        let lost = self.lost.swap(0, Ordering::Relaxed);
+        if lost > 0 {
+            let fact = Fact::Lost { count: lost };
+            if self.facts.try_send(Sample { at: sample.at, source: self.source, fact }).is_err() {
+                self.lost.fetch_add(lost, Ordering::Relaxed);
+            }
+        }
+        match self.facts.try_send(sample) {
+            // A pipeline that has ended wants no more facts.
+            Ok(()) | Err(TrySendError::Disconnected(_)) => {}
+            Err(TrySendError::Full(_)) => {
+                self.lost.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+/// What the driver's readings ask of the host source.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Wanted {
+    /// The processes that have this GPU open now.
+    Holders(GpuId, BTreeSet<HostPid>),
+    /// Other processes that the driver named.
+    Also(BTreeSet<HostPid>),
+}
+
+/// The pipeline before it runs.
+#[derive(Debug)]
+pub struct Pipeline {
+    facts: Receiver<Sample>,
+    fold: Fold,
+    recorder: Option<Recorder>,
+    host: Option<Sender<Wanted>>,
+    holders: BTreeMap<GpuId, BTreeSet<HostPid>>,
+}
+
+impl Pipeline {
+    /// A pipeline and where its facts are put in. `host` is told which processes the driver names.
+    pub fn new(settings: Settings, recorder: Option<Recorder>, host: Option<Sender<Wanted>>) -> (Self, Intake) {
+        let (sender, facts) = sync_channel(CAPACITY);
+        let intake = Intake { source: Source::Daemon, facts: sender, lost: Arc::default() };
+        (Self { facts, fold: Fold::new(settings), recorder, host, holders: BTreeMap::new() }, intake)
+    }
+
+    /// Runs until `stop` says so or no source is left, handing each new view to `publish`.
+    ///
+    /// `publish` is called at least once a second: its calls are the pipeline's heartbeat.
+    pub fn run(mut self, stop: &dyn Fn() -> bool, mut publish: impl FnMut(View)) {
+        let mut next_tick = clock::now().plus(TICK);
+        let mut next_own = clock::now();
+        while !stop() {
+            let wait = next_tick.since(clock::now());
+            match self.facts.recv_timeout(Duration::from_nanos(wait)) {
+                Ok(sample) => {
+                    self.ask(&sample);
+                    self.take(sample, &mut publish);
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+            let now = clock::now();
+            if now >= next_own {
+                next_own = now.plus(OWN_EVERY);
+                if let Some(own) = own_use() {
+                    self.take(Sample { at: now, source: Source::Daemon, fact: Fact::Own(own) }, &mut publish);
+                }
+            }
+            if now >= next_tick {
+                next_tick = after(next_tick, now);
+                let tick = Fact::Tick { wall: clock::wall() };
+                self.take(Sample { at: now, source: Source::Daemon, fact: tick }, &mut publish);
+            }
+        }
+        if let Some(mut recorder) = self.recorder.take()
+            && let Err(error) = recorder.finish()
+        {
+            tracing::error!(%error, "the recording is incomplete");
+        }
+    }
+
+    fn take(&mut self, sample: Sample, publish: &mut impl FnMut(View)) {
+        if let Some(recorder) = &mut self.recorder
+            && let Err(error) = recorder.record(&sample)
+        {
+            // The node's accounts matter more than their recording.
+            tracing::error!(%error, "recording ends here");
+            self.recorder = None;
+        }
+        if let Some(view) = self.fold.apply(sample) {
+            publish(view);
+        }
+    }
+
+    /// Tells the host source of processes that it may not know yet: they may not live long.
+    fn ask(&mut self, sample: &Sample) {
+        let Some(host) = &self.host else { return };
+        let wanted = match &sample.fact {
+            Fact::Reading(reading) => {
+                let holders = reading.parts.iter().flat_map(|part| part.processes.iter().flatten());
+                let pids: BTreeSet<HostPid> = holders.map(|holder| holder.pid).collect();
+                if self.holders.get(&reading.gpu) == Some(&pids) {
+                    return;
+                }
+                self.holders.insert(reading.gpu.clone(), pids.clone());
+                Wanted::Holders(reading.gpu.clone(), pids)
+            }
+            Fact::ProcessUse(used) => {
+                let held = self.holders.get(&used.gpu);
+                let known = |pid: &HostPid| held.is_some_and(|held| held.contains(pid));
+                let pids: BTreeSet<HostPid> =
+                    used.samples.iter().map(|sample| sample.pid).filter(|pid| !known(pid)).collect();
+                if pids.is_empty() {
+                    return;
+                }
+                Wanted::Also(pids)
+            }
+            _ => return,
+        };
+        if host.send(wanted).is_err() {
+            self.host = None;
+        }
+    }
+}
+
+/// The next tick after `now`, on the grid of `tick`; what was missed is not made up for.
+fn after(tick: MonoNs, now: MonoNs) -> MonoNs {
+    tick.plus((now.since(tick) / TICK + 1) * TICK)
+}
+
+/// What this process has used since its start.
+fn own_use() -> Option<Own> {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    let cpu = u64::try_from(time.tv_sec).ok()? * SECOND + u64::try_from(time.tv_nsec).ok()?;
+    let statm = std::fs::read_to_string("/proc/self/statm").ok()?;
+    let pages: u64 = statm.split(' ').nth(1)?.parse().ok()?;
+    let page = u64::try_from(rustix::param::page_size()).ok()?;
+    Some(Own { cpu, resident: pages * page })
+}

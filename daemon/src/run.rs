@@ -1,0 +1,268 @@
+//! `run` and `record`: the one place where sources, pipeline and endpoints are put together.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+use warpmeter_core::fact::{Fact, Health, Source};
+use warpmeter_core::identity::{GpuId, HostPid};
+use warpmeter_core::settings::Settings;
+use warpmeter_core::view::View;
+use warpmeter_exporter::catalogue::Level;
+use warpmeter_exporter::encode::Encoder;
+use warpmeter_exporter::heartbeat::Heartbeat;
+use warpmeter_exporter::page::Page;
+use warpmeter_exporter::{http, readiness};
+
+use crate::config::Config;
+use crate::host::{HostRoots, HostSource};
+use crate::nvidia::{Orders, Supervisor, Timing};
+use crate::pipeline::{Intake, Pipeline, Wanted};
+use crate::pods::PodsFile;
+use crate::recording::{Recorder, RecordingError};
+
+/// How often the pods' file is looked at.
+const PODS_EVERY: Duration = Duration::from_secs(1);
+
+/// What a run is to do beside watching.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Options {
+    /// Record every fact to this file.
+    pub record: Option<PathBuf>,
+    /// Stop after this long.
+    pub duration: Option<Duration>,
+    /// Serve the endpoints.
+    pub serve: bool,
+    /// Write the final metrics to this file.
+    pub metrics: Option<PathBuf>,
+}
+
+/// Why a run could not start, or not finish.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The runtime, a thread or a signal handler could not be had.
+    #[error("{attempt}: {source}")]
+    Start {
+        /// What was attempted.
+        attempt: &'static str,
+        /// Why it failed.
+        source: std::io::Error,
+    },
+    /// The address cannot be listened on.
+    #[error("listen on {address}: {source}; choose another address with --listen or [http] listen")]
+    Listen {
+        /// The address.
+        address: std::net::SocketAddr,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The recording cannot be made.
+    #[error(transparent)]
+    Recording(#[from] RecordingError),
+    /// The final metrics cannot be written.
+    #[error("write metrics to {path}: {source}")]
+    Metrics {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+}
+
+/// The exposition of a view.
+pub fn exposition(view: &View, level: Level) -> String {
+    Encoder::new(level).encode(view)
+}
+
+/// The fold's settings under a configuration.
+pub fn settings(config: &Config) -> Settings {
+    let node = if config.node.is_empty() {
+        rustix::system::uname().nodename().to_string_lossy().into_owned()
+    } else {
+        config.node.clone()
+    };
+    Settings { node, ..config.settings.clone() }
+}
+
+/// Watches the node until a signal or the end of the duration. Gives the last page.
+pub fn run(config: &Config, options: Options) -> Result<Arc<Page>, RunError> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(2)
+        .build()
+        .map_err(|source| RunError::Start { attempt: "start the runtime", source })?;
+    runtime.block_on(watch_node(config, options))
+}
+
+async fn watch_node(config: &Config, options: Options) -> Result<Arc<Page>, RunError> {
+    let failed = |attempt| move |source| RunError::Start { attempt, source };
+    // Everything that can fail is done before the first thread starts.
+    let listener = if options.serve {
+        let bound = TcpListener::bind(config.listen).await;
+        Some(bound.map_err(|source| RunError::Listen { address: config.listen, source })?)
+    } else {
+        None
+    };
+    let settings = settings(config);
+    let recorder = options.record.as_deref().map(|path| Recorder::create(path, &settings)).transpose()?;
+    let mut terminate = signal(SignalKind::terminate()).map_err(failed("handle SIGTERM"))?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(failed("handle SIGINT"))?;
+    let program = std::env::current_exe().map_err(failed("find this program"))?;
+
+    let stop = Arc::new(AtomicBool::new(false));
+    let heartbeat = Heartbeat::start();
+    let (wanted, asked) = channel();
+    let (pipeline, intake) = Pipeline::new(settings.clone(), recorder, Some(wanted));
+    let (pages, page) = watch::channel(Arc::new(empty(config.level, &settings)));
+    let mut threads = Threads { stop: Arc::clone(&stop), handles: Vec::new() };
+
+    let orders = Orders { libraries: config.libraries.clone(), period: settings.window, skip: Vec::new() };
+    let supervisor = Supervisor::new(program, vec!["nvidia".into()], orders, Timing::default(), &intake);
+    threads.start("nvidia", move |stop| supervisor.run(stop))?;
+    let roots = HostRoots { proc: config.proc.clone(), dev: config.dev.clone() };
+    let host = intake.of(Source::Host);
+    let period = Duration::from_nanos(settings.window);
+    threads.start("host", move |stop| watch_host(HostSource::new(roots), &host, &asked, period, stop))?;
+    if let Some(path) = &config.pods {
+        let mut file = PodsFile::new(path);
+        let pods = intake.of(Source::Pods);
+        threads.start("pods", move |stop| {
+            while !stop.load(Ordering::Relaxed) {
+                let mut facts = Vec::new();
+                file.poll(&mut facts);
+                facts.into_iter().for_each(|fact| pods.put(fact));
+                pause(PODS_EVERY, stop);
+            }
+        })?;
+    }
+    drop(intake);
+    let (level, beat) = (config.level, heartbeat.clone());
+    threads.start("pipeline", move |stop| {
+        let mut encoder = Encoder::new(level);
+        pipeline.run(&|| stop.load(Ordering::Relaxed), |view| {
+            beat.beat();
+            let reasons = readiness::reasons(&view);
+            pages.send_replace(Arc::new(Page::new(&mut encoder, Arc::new(view), reasons)));
+        });
+    })?;
+
+    let ended = async {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+            () = elapsed(options.duration) => {}
+        }
+    };
+    match listener {
+        Some(listener) => {
+            tracing::info!(address = %config.listen, "serving metrics");
+            http::serve(listener, page.clone(), heartbeat, ended).await;
+        }
+        None => ended.await,
+    }
+    threads.join();
+    let last = Arc::clone(&page.borrow());
+    if let Some(path) = options.metrics {
+        std::fs::write(&path, last.text()).map_err(|source| RunError::Metrics { path, source })?;
+    }
+    Ok(last)
+}
+
+async fn elapsed(duration: Option<Duration>) {
+    match duration {
+        Some(duration) => tokio::time::sleep(duration).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// The page before the first view.
+fn empty(level: Level, settings: &Settings) -> Page {
+    let view = View { node: settings.node.clone(), window: settings.window, ..View::default() };
+    let reasons = readiness::reasons(&view);
+    Page::new(&mut Encoder::new(level), Arc::new(view), reasons)
+}
+
+/// Looks at the host's processes once a period, and at those that the driver names as soon as it does.
+fn watch_host(mut source: HostSource, intake: &Intake, asked: &Receiver<Wanted>, period: Duration, stop: &AtomicBool) {
+    let mut holders: BTreeMap<GpuId, BTreeSet<HostPid>> = BTreeMap::new();
+    let mut also: BTreeSet<HostPid> = BTreeSet::new();
+    let mut health: Option<Health> = None;
+    let mut facts = Vec::new();
+    let mut next = Instant::now();
+    while !stop.load(Ordering::Relaxed) {
+        match asked.recv_timeout(next.saturating_duration_since(Instant::now()).min(Duration::from_millis(100))) {
+            Ok(Wanted::Holders(gpu, pids)) => {
+                let new: Vec<HostPid> = pids.iter().copied().collect();
+                holders.insert(gpu, pids);
+                source.look_up(&new, &mut facts);
+            }
+            Ok(Wanted::Also(pids)) => {
+                let new: Vec<HostPid> = pids.iter().copied().collect();
+                also.extend(pids);
+                source.look_up(&new, &mut facts);
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => pause(Duration::from_millis(100), stop),
+        }
+        if Instant::now() >= next {
+            next = (next + period).max(Instant::now());
+            let began = Instant::now();
+            let wanted: BTreeSet<HostPid> = holders.values().flatten().chain(&also).copied().collect();
+            source.poll(&wanted.into_iter().collect::<Vec<_>>(), &mut facts);
+            also.clear();
+            let took = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+            facts.push(Fact::Poll { took });
+            let now = source.health();
+            if health.as_ref() != Some(&now) {
+                tracing::info!(state = now.state.label(), reason = %now.reason, "host processes");
+                health = Some(now.clone());
+                facts.push(Fact::Health(now));
+            }
+        }
+        facts.drain(..).for_each(|fact| intake.put(fact));
+    }
+}
+
+fn pause(wait: Duration, stop: &AtomicBool) {
+    let until = Instant::now() + wait;
+    while Instant::now() < until && !stop.load(Ordering::Relaxed) {
+        std::thread::sleep(Duration::from_millis(50).min(wait));
+    }
+}
+
+/// The threads of a run. All end when this is dropped, also if the next one cannot be started.
+struct Threads {
+    stop: Arc<AtomicBool>,
+    handles: Vec<JoinHandle<()>>,
+}
+
+impl Threads {
+    fn start(&mut self, name: &str, body: impl FnOnce(&AtomicBool) + Send + 'static) -> Result<(), RunError> {
+        let stop = Arc::clone(&self.stop);
+        let thread = std::thread::Builder::new().name(name.into()).spawn(move || body(&stop));
+        self.handles.push(thread.map_err(|source| RunError::Start { attempt: "start a thread", source })?);
+        Ok(())
+    }
+
+    fn join(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        for handle in self.handles.drain(..) {
+            if handle.join().is_err() {
+                tracing::error!("a thread panicked: its last figures are missing");
+            }
+        }
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        self.join();
+    }
+}

@@ -1,0 +1,249 @@
+//! Families of Kubernetes pods, per container and device, and of pods as a whole.
+
+use warpmeter_core::identity::{MigId, Owner};
+use warpmeter_core::state::{Class, State};
+use warpmeter_core::view::{AccountView, PodView, View};
+
+use super::{Family, Group, Level, Unit, counter, gauge};
+use crate::rows::Rows;
+use crate::units;
+
+const ACCOUNT: &[&str] = &["namespace", "pod", "pod_uid", "container", "gpu_uuid", "mig"];
+
+pub(super) const GROUP: Group = Group {
+    title: "Pods",
+    about: "GPU time is in seconds of the physical GPU. A pod whose name is not known yet has `namespace=\"\"` and \
+            `pod=\"\"`; its `pod_uid` is always set. Counters of a pod that has ended stay for five minutes, its gauges \
+            vanish at once; for sums over time use the namespace families. Every state and cause is there from the \
+            pod's first window on.",
+    families: FAMILIES,
+};
+
+const FAMILIES: &[Family] = &[
+    gauge(
+        "warpmeter_pod_info",
+        Unit::Info,
+        Level::Minimal,
+        &[
+            "namespace",
+            "pod",
+            "pod_uid",
+            "node",
+            "workload_kind",
+            "workload",
+            "team",
+            "app",
+            "model",
+            "environment",
+            "idle_ok",
+        ],
+        "What is known of a pod; idle_ok is true where idleness is intended.",
+        |view, rows| {
+            for pod in view.pods.iter().filter(|pod| !pod.ended) {
+                let [namespace, name, uid] = pod_labels(pod);
+                let info = &pod.info;
+                rows.push(
+                    &[
+                        namespace,
+                        name,
+                        uid,
+                        &view.node,
+                        &info.workload_kind,
+                        &info.workload,
+                        &info.team,
+                        &info.app,
+                        &info.model,
+                        &info.environment,
+                        if info.idle_ok { "true" } else { "false" },
+                    ],
+                    1.0,
+                );
+            }
+        },
+    ),
+    counter(
+        "warpmeter_pod_gpu_seconds_total",
+        Unit::GpuSeconds,
+        Level::Minimal,
+        &["namespace", "pod", "pod_uid", "container", "gpu_uuid", "mig", "state", "cause"],
+        "GPU time allocated to the container, by state and by what caused it.",
+        |view, rows| {
+            for (account, [namespace, pod, uid, container, gpu, mig]) in accounts(view) {
+                for (state, nanos) in State::ALL.into_iter().zip(account.states) {
+                    let (class, cause) = (state.class().label(), state.cause());
+                    rows.push(
+                        &[namespace, pod, uid, container, gpu, mig, class, cause],
+                        units::seconds(nanos),
+                    );
+                }
+            }
+        },
+    ),
+    counter(
+        "warpmeter_pod_cost_total",
+        Unit::Currency,
+        Level::Minimal,
+        &["namespace", "pod", "pod_uid", "container", "gpu_uuid", "mig", "currency", "state"],
+        "Cost of GPU time allocated to the container, by state; no series while the price is not known.",
+        |view, rows| {
+            for (account, [namespace, pod, uid, container, gpu, mig]) in accounts(view) {
+                for (class, cost) in Class::ALL.into_iter().zip(account.costs.into_iter().flatten()) {
+                    let (currency, class) = (view.currency.as_str(), class.label());
+                    rows.push(
+                        &[namespace, pod, uid, container, gpu, mig, currency, class],
+                        units::money(cost),
+                    );
+                }
+            }
+        },
+    ),
+    counter(
+        "warpmeter_pod_gpu_used_seconds_total",
+        Unit::GpuSeconds,
+        Level::Standard,
+        ACCOUNT,
+        "GPU time in which the container's work ran, borrowed time included.",
+        |view, rows| each(view, rows, |account| Some(units::seconds(account.used))),
+    ),
+    counter(
+        "warpmeter_pod_gpu_borrowed_seconds_total",
+        Unit::GpuSeconds,
+        Level::Standard,
+        ACCOUNT,
+        "GPU time that the container used beyond its allocation; not priced.",
+        |view, rows| each(view, rows, |account| Some(units::seconds(account.borrowed))),
+    ),
+    counter(
+        "warpmeter_pod_profiled_seconds_total",
+        Unit::GpuSeconds,
+        Level::Standard,
+        ACCOUNT,
+        "Allocated GPU time with valid counters: the denominator of the container's activity.",
+        |view, rows| each(view, rows, |account| Some(units::seconds(account.profiled))),
+    ),
+    counter(
+        "warpmeter_pod_sm_active_seconds_total",
+        Unit::GpuSeconds,
+        Level::Standard,
+        ACCOUNT,
+        "Share of SMs with a warp of the container resident, over time.",
+        |view, rows| each(view, rows, |account| account.activity.sm_active.map(units::seconds)),
+    ),
+    counter(
+        "warpmeter_pod_sm_occupied_seconds_total",
+        Unit::GpuSeconds,
+        Level::Standard,
+        ACCOUNT,
+        "Warps of the container resident as a share of the most there can be, over time.",
+        |view, rows| each(view, rows, |account| account.activity.sm_occupied.map(units::seconds)),
+    ),
+    counter(
+        "warpmeter_pod_tensor_active_seconds_total",
+        Unit::GpuSeconds,
+        Level::Standard,
+        ACCOUNT,
+        "Share of tensor pipes active for the container, over time.",
+        |view, rows| each(view, rows, |account| account.activity.tensor.map(units::seconds)),
+    ),
+    counter(
+        "warpmeter_pod_dram_bandwidth_seconds_total",
+        Unit::GpuSeconds,
+        Level::Standard,
+        ACCOUNT,
+        "Device memory bandwidth used by the container as a share of its peak, over time.",
+        |view, rows| each(view, rows, |account| account.activity.dram.map(units::seconds)),
+    ),
+    counter(
+        "warpmeter_pod_low_intensity_active_seconds_total",
+        Unit::GpuSeconds,
+        Level::Standard,
+        ACCOUNT,
+        "SM activity while tensor pipes and device memory did next to nothing: a hint of spinning kernels.",
+        |view, rows| each(view, rows, |account| account.low_intensity.map(units::seconds)),
+    ),
+    counter(
+        "warpmeter_pod_energy_joules_total",
+        Unit::Joules,
+        Level::Standard,
+        ACCOUNT,
+        "Energy of the board by the container's part of the device's use.",
+        |view, rows| each(view, rows, |account| account.energy_uj.map(units::joules)),
+    ),
+    gauge(
+        "warpmeter_pod_memory_used_bytes",
+        Unit::Bytes,
+        Level::Standard,
+        ACCOUNT,
+        "Device memory in use by the container.",
+        |view, rows| {
+            each(view, rows, |account| account.memory_used.filter(|_| !account.ended).map(units::count));
+        },
+    ),
+    gauge(
+        "warpmeter_pod_allocated_gpus",
+        Unit::Gpus,
+        Level::Standard,
+        ACCOUNT,
+        "How much of the physical GPU the container holds now.",
+        |view, rows| {
+            each(view, rows, |account| if account.ended { None } else { held(view, account) });
+        },
+    ),
+    gauge(
+        "warpmeter_pod_start_timestamp_seconds",
+        Unit::Timestamp,
+        Level::Standard,
+        &["namespace", "pod", "pod_uid"],
+        "When the pod's first process started.",
+        |view, rows| each_pod(view, rows, |pod| pod.started.map(units::timestamp)),
+    ),
+    gauge(
+        "warpmeter_pod_gpu_utilization_ratio",
+        Unit::Ratio,
+        Level::Standard,
+        &["namespace", "pod", "pod_uid"],
+        "Activity as a share of what the pod holds, over the last 60 seconds: for autoscalers.",
+        |view, rows| each_pod(view, rows, |pod| pod.utilization.map(units::ratio)),
+    ),
+];
+
+fn accounts(view: &View) -> impl Iterator<Item = (&AccountView, [&str; 6])> {
+    view.accounts.iter().filter_map(|account| labels(account).map(|labels| (account, labels)))
+}
+
+fn labels(account: &AccountView) -> Option<[&str; 6]> {
+    let Owner::Pod { uid, container } = &account.owner else { return None };
+    let (namespace, pod) = account.pod.as_ref().map_or(("", ""), |(namespace, pod)| (&**namespace, &**pod));
+    let mig = account.device.mig.as_ref().map_or("", MigId::as_str);
+    Some([namespace, pod, uid.as_str(), container, account.device.gpu.as_str(), mig])
+}
+
+fn each(view: &View, rows: &mut Rows<'_>, read: impl Fn(&AccountView) -> Option<f64>) {
+    for (account, labels) in accounts(view) {
+        rows.maybe(&labels, read(account));
+    }
+}
+
+fn pod_labels(pod: &PodView) -> [&str; 3] {
+    let (namespace, name) = pod.name.as_ref().map_or(("", ""), |(namespace, name)| (&**namespace, &**name));
+    [namespace, name, pod.uid.as_str()]
+}
+
+fn each_pod(view: &View, rows: &mut Rows<'_>, read: impl Fn(&PodView) -> Option<f64>) {
+    for pod in view.pods.iter().filter(|pod| !pod.ended) {
+        rows.maybe(&pod_labels(pod), read(pod));
+    }
+}
+
+/// What the account holds, in physical GPUs: of an instance, by its slices, as time is counted too.
+fn held(view: &View, account: &AccountView) -> Option<f64> {
+    let part = units::ratio(account.allocated?);
+    if account.device.mig.is_none() {
+        return Some(part);
+    }
+    let gpu = view.gpu(&account.device.gpu)?;
+    let slices = gpu.gpu.mig.as_ref()?.slices;
+    let device = gpu.devices.iter().find(|device| device.id == account.device)?;
+    let instance = device.instance.as_ref()?;
+    (slices > 0).then(|| part * f64::from(instance.slices) / f64::from(slices))
+}

@@ -1,0 +1,180 @@
+//! What each address answers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http_body_util::Full;
+use hyper::body::Bytes;
+use hyper::header::{
+    ACCEPT_ENCODING, ALLOW, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue, VARY,
+    X_CONTENT_TYPE_OPTIONS,
+};
+use hyper::{Method, Response, StatusCode};
+
+use crate::heartbeat::Heartbeat;
+use crate::page::Page;
+use crate::status;
+
+/// How long the pipeline may stand still before it counts as dead.
+const DEAD_AFTER: Duration = Duration::from_secs(10);
+
+/// The exposition format that is served, whatever is asked for.
+const EXPOSITION: &str = "text/plain; version=0.0.4; charset=utf-8";
+const TEXT: &str = "text/plain; charset=utf-8";
+const JSON: &str = "application/json";
+const HTML: &str = "text/html; charset=utf-8";
+
+const ROUTES: &str = "/metrics /status /readyz /livez /";
+
+const INDEX: &str = "<!doctype html>
+<html lang=\"en\"><head><meta charset=\"utf-8\"><title>Warpmeter</title></head><body>
+<h1>Warpmeter</h1>
+<ul>
+<li><a href=\"/metrics\">metrics</a>: for Prometheus</li>
+<li><a href=\"/status\">status</a>: sources, GPUs and pods as JSON</li>
+<li><a href=\"/readyz\">readyz</a>: whether the figures can be relied on, and if not, why</li>
+<li><a href=\"/livez\">livez</a>: whether the pipeline moves</li>
+</ul>
+</body></html>
+";
+
+/// Answers a request for the current `page`. The bodies of answers to HEAD are left out by the server.
+pub(crate) async fn answer(
+    method: &Method,
+    path: &str,
+    headers: &HeaderMap,
+    page: Arc<Page>,
+    heartbeat: &Heartbeat,
+) -> Response<Full<Bytes>> {
+    if method != Method::GET && method != Method::HEAD {
+        let mut refusal = plain(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD\n");
+        refusal.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+        return refusal;
+    }
+    match path {
+        "/metrics" => match stalled(heartbeat) {
+            None => metrics(headers, &page).await,
+            // Old figures would read as GPUs that do nothing; a failed scrape reads as what it is.
+            Some(why) => plain(StatusCode::SERVICE_UNAVAILABLE, why),
+        },
+        "/livez" => match stalled(heartbeat) {
+            None => plain(StatusCode::OK, "alive\n"),
+            Some(why) => plain(StatusCode::SERVICE_UNAVAILABLE, why),
+        },
+        "/readyz" => ready(&page, heartbeat),
+        "/status" => match status::json(page.view(), page.reasons(), heartbeat.uptime()) {
+            Ok(json) => respond(StatusCode::OK, JSON, json),
+            Err(error) => plain(StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")),
+        },
+        "/" => respond(StatusCode::OK, HTML, INDEX),
+        _ => plain(StatusCode::NOT_FOUND, format!("not here; there are: {ROUTES}\n")),
+    }
+}
+
+async fn metrics(headers: &HeaderMap, page: &Page) -> Response<Full<Bytes>> {
+    let gzip = if accepts_gzip(headers) { page.gzip().await } else { None };
+    let compressed = gzip.is_some();
+    let mut response = respond(StatusCode::OK, EXPOSITION, gzip.unwrap_or_else(|| page.text()));
+    response.headers_mut().insert(VARY, HeaderValue::from_static("Accept-Encoding"));
+    if compressed {
+        response.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    }
+    response
+}
+
+fn ready(page: &Page, heartbeat: &Heartbeat) -> Response<Full<Bytes>> {
+    let reasons = page.reasons().iter().map(|reason| format!("{reason}\n"));
+    let reasons: String = stalled(heartbeat).into_iter().chain(reasons).collect();
+    if reasons.is_empty() {
+        plain(StatusCode::OK, "ready\n")
+    } else {
+        plain(StatusCode::SERVICE_UNAVAILABLE, reasons)
+    }
+}
+
+fn stalled(heartbeat: &Heartbeat) -> Option<String> {
+    let age = heartbeat.age();
+    (age > DEAD_AFTER).then(|| format!("the pipeline has stood still for {} s\n", age.as_secs()))
+}
+
+/// Whether any `Accept-Encoding` names gzip (or anything) with a weight above 0.
+fn accepts_gzip(headers: &HeaderMap) -> bool {
+    let listed = headers.get_all(ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok());
+    let mut any = false;
+    for item in listed.flat_map(|value| value.split(',')) {
+        let mut parts = item.split(';').map(str::trim);
+        let coding = parts.next().unwrap_or_default();
+        let refused = parts.any(is_zero_weight);
+        if coding.eq_ignore_ascii_case("gzip") {
+            return !refused;
+        }
+        any |= coding == "*" && !refused;
+    }
+    any
+}
+
+fn is_zero_weight(parameter: &str) -> bool {
+    parameter
+        .split_once('=')
+        .filter(|(name, _)| name.trim().eq_ignore_ascii_case("q"))
+        .and_then(|(_, weight)| weight.trim().parse::<f32>().ok())
+        .is_some_and(|weight| weight <= 0.0)
+}
+
+fn plain(status: StatusCode, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
+    respond(status, TEXT, body)
+}
+
+fn respond(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(body.into()));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalogue::Level;
+    use crate::encode::Encoder;
+
+    fn accepts(value: &str) -> bool {
+        let mut headers = HeaderMap::new();
+        headers.insert(ACCEPT_ENCODING, HeaderValue::from_str(value).unwrap());
+        accepts_gzip(&headers)
+    }
+
+    #[test]
+    fn gzip_is_served_only_where_it_is_accepted() {
+        for yes in ["gzip", "GZIP", "deflate, gzip;q=0.5", "*", "br;q=1.0, *;q=0.1", "gzip ; q=1"] {
+            assert!(accepts(yes), "{yes}");
+        }
+        for no in ["", "identity", "gzip;q=0", "gzip; q=0.000", "*;q=0", "x-gzip-like", "*, gzip;q=0"] {
+            assert!(!accepts(no), "{no}");
+        }
+        assert!(!accepts_gzip(&HeaderMap::new()));
+    }
+    #[test]
+    fn a_pipeline_that_stands_still_is_dead_and_its_figures_are_not_repeated() {
+        let view = Arc::new(warpmeter_core::view::View::default());
+        let page = Arc::new(Page::new(&mut Encoder::new(Level::Standard), view, Vec::new()));
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let status = |path: &str, heartbeat: &Heartbeat| {
+            let headers = HeaderMap::new();
+            let answer = answer(&Method::GET, path, &headers, Arc::clone(&page), heartbeat);
+            runtime.block_on(answer).status().as_u16()
+        };
+        let heartbeat = Heartbeat::aged(DEAD_AFTER + Duration::from_secs(1));
+        for path in ["/metrics", "/livez", "/readyz"] {
+            assert_eq!(status(path, &heartbeat), 503, "{path}");
+        }
+        assert_eq!(status("/status", &heartbeat), 200, "a person may still look");
+        heartbeat.clone().beat();
+        for path in ["/metrics", "/livez", "/readyz"] {
+            assert_eq!(status(path, &heartbeat), 200, "{path}");
+        }
+    }
+}

@@ -1,0 +1,9 @@
+//! What the exposition, its documents and the server promise.
+
+mod documents;
+mod http;
+mod parse;
+mod property;
+mod ready;
+mod sample;
+mod text;
