@@ -239,12 +239,12 @@ pub fn divide(s: &Situation) -> Vec<(State, u64)> {
     if s.allocated == 0 {
         return Vec::new();
     }
-    let Some(used) = s.used else {
-        return vec![(State::UnknownSourceLost, s.allocated)];
-    };
     if s.conflict {
         return vec![(State::UnknownConflict, s.allocated)];
     }
+    let Some(used) = s.used else {
+        return vec![(State::UnknownSourceLost, s.allocated)];
+    };
     let active = used.min(s.allocated);
     let rest = s.allocated - active;
     let quiet = used <= s.whole / 1000;

@@ -75,7 +75,7 @@ pub(crate) fn part(mig: Option<MigId>, engine: Option<u32>, pids: &[u32]) -> Par
 pub(crate) fn reading(name: &str, start: u64, end: u64, parts: Vec<Part>) -> Fact {
     let during = Interval::new(MonoNs(start), MonoNs(end)).unwrap();
     let board = Board {
-        energy_mj: Some(end / 10_000_000),
+        energy_mj: Some(end / 10_000),
         pcie_receive: Some(Volume::PerSecond(1000)),
         ..Board::default()
     };
