@@ -10,8 +10,9 @@ use warpmeter_core::fact::{Fact, Health, HealthState};
 use warpmeter_core::inventory::Inventory;
 use warpmeter_core::time::{MonoNs, SECOND};
 
+use crate::absent::Known;
 use crate::clock::{self, Pace};
-use crate::driver::{Driver, Known};
+use crate::driver::Driver;
 use crate::gpu::Tools;
 use crate::library::{Search, find_library, is_outdated};
 use crate::nvml::sys::{GpmBuffer, Library, OpenError};
@@ -123,13 +124,14 @@ impl Body {
     ) -> Option<String> {
         let tools = Tools { buffer: GpmBuffer::new(), sieve: Sieve::default(), period: pace.period() };
         let mut known = std::mem::take(&mut self.known);
-        let mut driver = Driver::new(library, skip, &mut known, tools);
+        let mut driver = outlet.touching(Report::DRIVER, || Driver::new(library, skip, &mut known, tools));
         self.empty = false;
         let gone = loop {
             let began = clock::now();
             if let Err(fault) = driver.round(outlet) {
+                let reason = fault.reason();
                 break Some(format!(
-                    "the driver went away ({fault}); it is opened again as soon as it is back"
+                    "the driver went away ({reason}); it is opened again as soon as it is back"
                 ));
             }
             self.report_health(driver.health(), outlet);
@@ -139,7 +141,8 @@ impl Body {
             }
             std::thread::sleep(Duration::from_nanos(pace.sleep(began, clock::now())));
         };
-        drop(driver);
+        // Closes the library too.
+        outlet.touching(Report::DRIVER, || drop(driver));
         self.known = known;
         gone
     }

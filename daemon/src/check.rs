@@ -2,6 +2,7 @@
 //!
 //! It does what `run` does for a few seconds, and tells what came of it.
 
+use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -65,12 +66,12 @@ impl Findings {
     }
 }
 
-/// Looks at everything that `run` would use.
-pub fn check(config: &Config) -> Findings {
+/// Looks at everything that `run` would use. `prefix` is that of [`Options`].
+pub fn check(config: &Config, prefix: Vec<OsString>) -> Findings {
     let mut findings = Findings::default();
     endpoint(config, &mut findings);
     library(&config.libraries, &mut findings);
-    let watched = run::run(config, Options { duration: Some(WATCH), ..Options::default() });
+    let watched = run::run(config, Options { duration: Some(WATCH), prefix, ..Options::default() });
     match watched {
         Ok(page) => node(config, page.view(), &mut findings),
         Err(error) => {
@@ -83,7 +84,12 @@ pub fn check(config: &Config) -> Findings {
         match feature.state {
             Ok(()) => findings.add("kernel, for stall causes", Mark::Works, what, ""),
             Err(reason) => {
-                findings.add("kernel, for stall causes", Mark::Missing, format!("{what}: {reason}"), feature.remedy);
+                findings.add(
+                    "kernel, for stall causes",
+                    Mark::Missing,
+                    format!("{what}: {reason}"),
+                    feature.remedy,
+                );
             }
         }
     }
@@ -121,7 +127,12 @@ fn library(candidates: &[PathBuf], findings: &mut Findings) {
     );
     // On a node without a driver each of the usual places is empty, which the line above says well enough.
     for rejected in search.rejected.iter().filter(|_| !candidates.is_empty()) {
-        findings.add("driver", Mark::Missing, format!("{}: {}", rejected.path.display(), rejected.reason), "");
+        findings.add(
+            "driver",
+            Mark::Missing,
+            format!("{}: {}", rejected.path.display(), rejected.reason),
+            "",
+        );
     }
 }
 
@@ -148,7 +159,10 @@ fn node(config: &Config, view: &View, findings: &mut Findings) {
     }
     if config.pods.is_none() {
         let (mark, what) = if config.settings.infer_allocation {
-            (Mark::Degraded, "no source says who holds which device: those hold it who have it open (assumed)")
+            (
+                Mark::Degraded,
+                "no source says who holds which device: those hold it who have it open (assumed)",
+            )
         } else {
             (Mark::Missing, "no source says who holds which device: all of it counts as unallocated")
         };
@@ -171,7 +185,11 @@ fn devices(gpu: &GpuView, findings: &mut Findings) {
     }
     let label = |counter: Option<Counter>| counter.map_or("nothing", Counter::label);
     let authority = gpu.gpu.authority;
-    let instances = gpu.gpu.mig.as_ref().map_or_else(String::new, |mig| format!(", {} MIG instances", mig.instances.len()));
+    let instances = gpu
+        .gpu
+        .mig
+        .as_ref()
+        .map_or_else(String::new, |mig| format!(", {} MIG instances", mig.instances.len()));
     let what = format!(
         "{name}{instances}: engine activity from {}, SM activity from {}, processes from {}",
         label(authority.engine),

@@ -1,5 +1,6 @@
 //! The command line.
 
+use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -85,7 +86,16 @@ const BAD_CONFIGURATION: u8 = 64;
 
 /// Runs the command that the process was started with.
 pub fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    main_as(&[])
+}
+
+/// The same for a program that plays several parts: this one begins behind the arguments `prefix`, with which
+/// the daemon also starts its source processes.
+pub fn main_as(prefix: &[&str]) -> ExitCode {
+    let mut arguments: Vec<OsString> = std::env::args_os().collect();
+    arguments.drain(1..=prefix.len().min(arguments.len().saturating_sub(1)));
+    let prefix: Vec<OsString> = prefix.iter().map(OsString::from).collect();
+    let cli = match Cli::try_parse_from(arguments) {
         Ok(cli) => cli,
         Err(error) => {
             let code = if error.use_stderr() { ExitCode::from(BAD_CONFIGURATION) } else { ExitCode::SUCCESS };
@@ -93,7 +103,7 @@ pub fn main() -> ExitCode {
         }
     };
     log();
-    match dispatch(cli.command) {
+    match dispatch(cli.command, prefix) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let text = error.to_string();
@@ -103,21 +113,21 @@ pub fn main() -> ExitCode {
     }
 }
 
-fn dispatch(command: Command) -> Result<(), Box<dyn std::error::Error>> {
+fn dispatch(command: Command, prefix: Vec<OsString>) -> Result<(), Box<dyn std::error::Error>> {
     match command {
         Command::Run { common, listen, record, duration } => {
             let mut config = common.load()?;
             config.listen = listen.unwrap_or(config.listen);
-            let options = run::Options { record, duration, serve: true, metrics: None };
+            let options = run::Options { record, duration, serve: true, metrics: None, prefix };
             run::run(&config, options)?;
         }
         Command::Record { common, file, duration, metrics } => {
             let config = common.load()?;
-            run::run(&config, run::Options { record: Some(file), duration, serve: false, metrics })?;
+            run::run(&config, run::Options { record: Some(file), duration, serve: false, metrics, prefix })?;
         }
         Command::Check { common } => {
             let config = common.load()?;
-            print(&check::check(&config).to_string())?;
+            print(&check::check(&config, prefix).to_string())?;
         }
         Command::Replay { common, file } => {
             let config = common.load()?;

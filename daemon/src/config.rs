@@ -112,18 +112,20 @@ impl Config {
                 _ => false,
             }),
             "window" => window(section, &mut config.settings),
-            "allocation" => section.read(&["infer", "redistribute", "equal_split"], |section, key| match key {
-                "infer" => section.set_some(key, &mut infer, values::boolean),
-                "redistribute" => section.set(key, &mut config.settings.redistribute, values::boolean),
-                "equal_split" => section.set(key, &mut config.settings.equal_split, values::boolean),
-                _ => false,
-            }),
+            "allocation" => {
+                section.read(&["infer", "redistribute", "equal_split"], |section, key| match key {
+                    "infer" => section.set_some(key, &mut infer, values::boolean),
+                    "redistribute" => section.set(key, &mut config.settings.redistribute, values::boolean),
+                    "equal_split" => section.set(key, &mut config.settings.equal_split, values::boolean),
+                    _ => false,
+                })
+            }
             "metrics" => section.read(&["level"], |section, key| match key {
                 "level" => section.set(key, &mut config.level, values::level),
                 _ => false,
             }),
             "price" => prices(section, &mut config.settings.prices),
-            _ => return false,
+            _ => false,
         })?;
         // Whoever names pods says who holds what; otherwise those hold a device who have it open.
         config.settings.infer_allocation = infer.unwrap_or(config.pods.is_none());
@@ -150,16 +152,18 @@ fn window(section: &mut Section<'_>, settings: &mut Settings) -> bool {
 fn prices(section: &mut Section<'_>, prices: &mut Prices) -> bool {
     "USD".clone_into(&mut prices.currency);
     let mut models: Vec<(String, Price)> = Vec::new();
-    section.read(&["currency", "default", "a word of a GPU's product name such as H100"], |section, key| match key {
-        "currency" => section.set(key, &mut prices.currency, values::currency),
-        "default" => section.set_some(key, &mut prices.other, values::price),
-        model if values::is_model(model) => {
-            let mut price = None;
-            section.set_some(model, &mut price, values::price);
-            models.extend(price.map(|price| (model.to_owned(), price)));
-            true
+    section.read(&["currency", "default", "a word of a GPU's product name such as H100"], |section, key| {
+        match key {
+            "currency" => section.set(key, &mut prices.currency, values::currency),
+            "default" => section.set_some(key, &mut prices.other, values::price),
+            model if values::is_model(model) => {
+                let mut price = None;
+                section.set_some(model, &mut price, values::price);
+                models.extend(price.map(|price| (model.to_owned(), price)));
+                true
+            }
+            _ => false,
         }
-        _ => false,
     });
     prices.models = models;
     true

@@ -84,7 +84,11 @@ pub struct Pipeline {
 
 impl Pipeline {
     /// A pipeline and where its facts are put in. `host` is told which processes the driver names.
-    pub fn new(settings: Settings, recorder: Option<Recorder>, host: Option<Sender<Wanted>>) -> (Self, Intake) {
+    pub fn new(
+        settings: Settings,
+        recorder: Option<Recorder>,
+        host: Option<Sender<Wanted>>,
+    ) -> (Self, Intake) {
         let (sender, facts) = sync_channel(CAPACITY);
         let intake = Intake { source: Source::Daemon, facts: sender, lost: Arc::default() };
         (Self { facts, fold: Fold::new(settings), recorder, host, holders: BTreeMap::new() }, intake)

@@ -20,7 +20,9 @@ use std::time::SystemTime;
 
 use serde::Deserialize;
 use warpmeter_core::device_id;
-use warpmeter_core::fact::{Container, Discard, Fact, Grant, Health, HealthState, Pod, PodInfo, Pods, Replicas};
+use warpmeter_core::fact::{
+    Container, Discard, Fact, Grant, Health, HealthState, Pod, PodInfo, Pods, Replicas,
+};
 use warpmeter_core::identity::{ContainerId, PodUid};
 
 #[derive(Debug, Default, Deserialize)]
@@ -65,7 +67,9 @@ pub fn parse(text: &str) -> Result<Pods, Vec<String>> {
     let mut pods = Pods::default();
     for entry in file.device {
         match device_id::parse(&entry.id) {
-            _ if entry.replicas == 0 => problems.push(format!("device {:?}: replicas must be at least 1", entry.id)),
+            _ if entry.replicas == 0 => {
+                problems.push(format!("device {:?}: replicas must be at least 1", entry.id))
+            }
             Some((device, warpmeter_core::fact::GrantPart::Whole)) => {
                 pods.replicas.push(Replicas { device, count: entry.replicas });
             }
@@ -88,8 +92,13 @@ pub fn parse(text: &str) -> Result<Pods, Vec<String>> {
         for container in entry.containers {
             for id in &container.devices {
                 match device_id::parse(id) {
-                    Some((device, part)) => pod.grants.push(Grant { container: container.name.clone(), device, part }),
-                    None => problems.push(format!("pod {:?}, container {:?}: unknown device id {id:?}", pod.name, container.name)),
+                    Some((device, part)) => {
+                        pod.grants.push(Grant { container: container.name.clone(), device, part })
+                    }
+                    None => problems.push(format!(
+                        "pod {:?}, container {:?}: unknown device id {id:?}",
+                        pod.name, container.name
+                    )),
                 }
             }
             pod.containers.push(Container { name: container.name, id: container.id.map(ContainerId::new) });
@@ -130,7 +139,8 @@ impl PodsFile {
                         Err(problems) => {
                             let count = problems.len().try_into().unwrap_or(u64::MAX);
                             out.push(Fact::Discarded { reason: Discard::Garbage, count });
-                            let reason = format!("{} is not used: {}", self.path.display(), problems.join("; "));
+                            let reason =
+                                format!("{} is not used: {}", self.path.display(), problems.join("; "));
                             Health { state: HealthState::Degraded, reason }
                         }
                     },
@@ -204,7 +214,15 @@ mod tests {
         assert!(matches!(&poll()[..], [Fact::Pods(_), Fact::Health(Health { state: HealthState::Up, .. })]));
         assert!(poll().is_empty());
         std::fs::write(&path, "nonsense").unwrap();
-        std::fs::File::options().append(true).open(&path).unwrap().set_modified(SystemTime::now() + std::time::Duration::from_secs(5)).unwrap();
-        assert!(matches!(&poll()[..], [Fact::Discarded { .. }, Fact::Health(Health { state: HealthState::Degraded, .. })]));
+        std::fs::File::options()
+            .append(true)
+            .open(&path)
+            .unwrap()
+            .set_modified(SystemTime::now() + std::time::Duration::from_secs(5))
+            .unwrap();
+        assert!(matches!(
+            &poll()[..],
+            [Fact::Discarded { .. }, Fact::Health(Health { state: HealthState::Degraded, .. })]
+        ));
     }
 }

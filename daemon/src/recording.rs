@@ -128,10 +128,15 @@ impl<R: BufRead> Lines<'_, R> {
             Ok(0) => Ok(None),
             // A recorder that was killed leaves half a line: what is before it is whole.
             Ok(_) if !self.text.ends_with('\n') => {
-                tracing::warn!(line = self.line, "the recording ends in the middle of a line, which is left out");
+                tracing::warn!(
+                    line = self.line,
+                    "the recording ends in the middle of a line, which is left out"
+                );
                 Ok(None)
             }
-            Ok(_) => serde_json::from_str(&self.text).map(Some).map_err(|error| self.problem(error.to_string())),
+            Ok(_) => {
+                serde_json::from_str(&self.text).map(Some).map_err(|error| self.problem(error.to_string()))
+            }
             Err(source) => Err(RecordingError::File { attempt: "read", path: self.path.to_owned(), source }),
         }
     }

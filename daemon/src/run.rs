@@ -1,6 +1,7 @@
 //! `run` and `record`: the one place where sources, pipeline and endpoints are put together.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,7 +11,6 @@ use std::time::{Duration, Instant};
 
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::watch;
 use warpmeter_core::fact::{Fact, Health, Source};
 use warpmeter_core::identity::{GpuId, HostPid};
 use warpmeter_core::settings::Settings;
@@ -18,7 +18,7 @@ use warpmeter_core::view::View;
 use warpmeter_exporter::catalogue::Level;
 use warpmeter_exporter::encode::Encoder;
 use warpmeter_exporter::heartbeat::Heartbeat;
-use warpmeter_exporter::page::Page;
+use warpmeter_exporter::page::{Page, Publisher};
 use warpmeter_exporter::{http, readiness};
 
 use crate::config::Config;
@@ -42,6 +42,8 @@ pub struct Options {
     pub serve: bool,
     /// Write the final metrics to this file.
     pub metrics: Option<PathBuf>,
+    /// Arguments with which this program is started to play this part.
+    pub prefix: Vec<OsString>,
 }
 
 /// Why a run could not start, or not finish.
@@ -120,11 +122,13 @@ async fn watch_node(config: &Config, options: Options) -> Result<Arc<Page>, RunE
     let heartbeat = Heartbeat::start();
     let (wanted, asked) = channel();
     let (pipeline, intake) = Pipeline::new(settings.clone(), recorder, Some(wanted));
-    let (pages, page) = watch::channel(Arc::new(empty(config.level, &settings)));
+    let before = View { node: settings.node.clone(), window: settings.window, ..View::default() };
+    let (mut publisher, page) = Publisher::new(config.level, readiness::reasons(&before));
     let mut threads = Threads { stop: Arc::clone(&stop), handles: Vec::new() };
 
     let orders = Orders { libraries: config.libraries.clone(), period: settings.window, skip: Vec::new() };
-    let supervisor = Supervisor::new(program, vec!["nvidia".into()], orders, Timing::default(), &intake);
+    let arguments = options.prefix.iter().cloned().chain(["nvidia".into()]).collect();
+    let supervisor = Supervisor::new(program, arguments, orders, Timing::default(), &intake);
     threads.start("nvidia", move |stop| supervisor.run(stop))?;
     let roots = HostRoots { proc: config.proc.clone(), dev: config.dev.clone() };
     let host = intake.of(Source::Host);
@@ -143,13 +147,12 @@ async fn watch_node(config: &Config, options: Options) -> Result<Arc<Page>, RunE
         })?;
     }
     drop(intake);
-    let (level, beat) = (config.level, heartbeat.clone());
+    let beat = heartbeat.clone();
     threads.start("pipeline", move |stop| {
-        let mut encoder = Encoder::new(level);
         pipeline.run(&|| stop.load(Ordering::Relaxed), |view| {
             beat.beat();
             let reasons = readiness::reasons(&view);
-            pages.send_replace(Arc::new(Page::new(&mut encoder, Arc::new(view), reasons)));
+            publisher.publish(Arc::new(view), reasons);
         });
     })?;
 
@@ -182,22 +185,23 @@ async fn elapsed(duration: Option<Duration>) {
     }
 }
 
-/// The page before the first view.
-fn empty(level: Level, settings: &Settings) -> Page {
-    let view = View { node: settings.node.clone(), window: settings.window, ..View::default() };
-    let reasons = readiness::reasons(&view);
-    Page::new(&mut Encoder::new(level), Arc::new(view), reasons)
-}
-
 /// Looks at the host's processes once a period, and at those that the driver names as soon as it does.
-fn watch_host(mut source: HostSource, intake: &Intake, asked: &Receiver<Wanted>, period: Duration, stop: &AtomicBool) {
+fn watch_host(
+    mut source: HostSource,
+    intake: &Intake,
+    asked: &Receiver<Wanted>,
+    period: Duration,
+    stop: &AtomicBool,
+) {
     let mut holders: BTreeMap<GpuId, BTreeSet<HostPid>> = BTreeMap::new();
     let mut also: BTreeSet<HostPid> = BTreeSet::new();
     let mut health: Option<Health> = None;
     let mut facts = Vec::new();
     let mut next = Instant::now();
     while !stop.load(Ordering::Relaxed) {
-        match asked.recv_timeout(next.saturating_duration_since(Instant::now()).min(Duration::from_millis(100))) {
+        match asked
+            .recv_timeout(next.saturating_duration_since(Instant::now()).min(Duration::from_millis(100)))
+        {
             Ok(Wanted::Holders(gpu, pids)) => {
                 let new: Vec<HostPid> = pids.iter().copied().collect();
                 holders.insert(gpu, pids);

@@ -55,7 +55,12 @@ pub async fn serve(
         let stream = tokio::select! {
             () = &mut shutdown => break,
             // Finished connections are collected as they end, so that the set stays as large as what is open.
-            Some(_) = connections.join_next() => continue,
+            Some(ended) = connections.join_next() => {
+                if let Err(error) = ended {
+                    tracing::error!(%error, "a connection's task failed");
+                }
+                continue;
+            }
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => stream,
                 Err(error) => {

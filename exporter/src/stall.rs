@@ -89,7 +89,7 @@ mod tests {
             let stream = tokio::net::TcpStream::from_std(stream).unwrap();
             let mut stream = Stalling::new(stream, Duration::from_millis(20));
             loop {
-                let write = poll_fn(|cx| Pin::new(&mut stream).poll_write(cx, &[0; 65536]));
+                let write = poll_fn(|cx| Pin::new(&mut stream).poll_write(cx, &[0; 8192]));
                 if let Err(error) = write.await {
                     break error;
                 }

@@ -55,9 +55,10 @@ impl Fault {
         )
     }
 
-    /// Why a device is down, in a few words.
+    /// Why a device or the driver is down, in a few words.
     pub(crate) fn reason(self) -> String {
         match self.0 {
+            nvml::nvmlReturn_enum_NVML_ERROR_UNINITIALIZED => "reloaded".to_owned(),
             nvml::nvmlReturn_enum_NVML_ERROR_GPU_IS_LOST => "lost".to_owned(),
             nvml::nvmlReturn_enum_NVML_ERROR_RESET_REQUIRED => "reset required".to_owned(),
             nvml::nvmlReturn_enum_NVML_ERROR_NO_PERMISSION => "no permission".to_owned(),

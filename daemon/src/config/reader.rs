@@ -27,7 +27,10 @@ pub(super) struct Section<'t> {
 const SECTIONS: &str = "http, nvidia, host, pods, window, allocation, metrics, price";
 
 /// Parses `text` and hands each table to `section`, which says whether it knows its name.
-pub(super) fn read(text: &str, mut section: impl FnMut(&str, &mut Section<'_>) -> bool) -> Result<(), Vec<Problem>> {
+pub(super) fn read(
+    text: &str,
+    mut section: impl FnMut(&str, &mut Section<'_>) -> bool,
+) -> Result<(), Vec<Problem>> {
     let (document, errors) = DeTable::parse_recoverable(text);
     let mut problems: Vec<Problem> = errors
         .into_iter()
@@ -57,8 +60,12 @@ impl<'t> Section<'t> {
         let table = self.table;
         for name in table.keys() {
             if !key(self, name.get_ref()) {
-                let message =
-                    format!("unknown key `{}` in [{}]; keys are: {}", name.get_ref(), self.name, known.join(", "));
+                let message = format!(
+                    "unknown key `{}` in [{}]; keys are: {}",
+                    name.get_ref(),
+                    self.name,
+                    known.join(", ")
+                );
                 self.problem(name.span().start, message);
             }
         }
@@ -66,11 +73,18 @@ impl<'t> Section<'t> {
     }
 
     /// Sets `place` to the value of `key`, or notes why not. Always true: the key is known.
-    pub(super) fn set<T>(&mut self, key: &str, place: &mut T, parse: impl Fn(&DeValue<'t>) -> Result<T, String>) -> bool {
+    pub(super) fn set<T>(
+        &mut self,
+        key: &str,
+        place: &mut T,
+        parse: impl Fn(&DeValue<'t>) -> Result<T, String>,
+    ) -> bool {
         if let Some(value) = self.value(key) {
             match parse(value.get_ref()) {
                 Ok(parsed) => *place = parsed,
-                Err(wanted) => self.problem(value.span().start, format!("`{key}` in [{}]: {wanted}", self.name)),
+                Err(wanted) => {
+                    self.problem(value.span().start, format!("`{key}` in [{}]: {wanted}", self.name))
+                }
             }
         }
         true

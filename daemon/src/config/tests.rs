@@ -51,7 +51,10 @@ fn every_key_is_taken() {
     assert_eq!(config.libraries.len(), 2);
     assert_eq!((config.node.as_str(), config.level), ("n1", Level::Minimal));
     let settings = config.settings;
-    assert_eq!((settings.window, settings.lateness, settings.retain), (500_000_000, 100_000_000, 600_000_000_000));
+    assert_eq!(
+        (settings.window, settings.lateness, settings.retain),
+        (500_000_000, 100_000_000, 600_000_000_000)
+    );
     assert!(settings.redistribute && settings.equal_split && !settings.infer_allocation);
     assert_eq!(settings.prices.of("NVIDIA H100 80GB HBM3"), Some(Price(2_950_000)));
     assert_eq!(settings.prices.of("NVIDIA A100-SXM4-80GB"), Some(Price(1_200_000)));
@@ -61,8 +64,16 @@ fn every_key_is_taken() {
 
 #[test]
 fn every_problem_is_reported_at_once_with_its_place() {
-    let found = problems("[http]\nlisten = 9408\nport = 1\n\n[price]\nH100 = -1\nA100 = 1.23456789\nfoo = 1\n[nope]\n");
-    let starts = ["2:10 `listen` in [http]", "3:1 unknown key `port`", "6:8 `H100`", "7:8 `A100`", "8:1 unknown key `foo`"];
+    let found = problems(
+        "[http]\nlisten = 9408\nport = 1\n\n[price]\nH100 = -1\nA100 = 1.23456789\nfoo = 1\n[nope]\n",
+    );
+    let starts = [
+        "2:10 `listen` in [http]",
+        "3:1 unknown key `port`",
+        "6:8 `H100`",
+        "7:8 `A100`",
+        "8:1 unknown key `foo`",
+    ];
     assert_eq!(found.len(), 6, "{found:#?}");
     for (found, start) in found.iter().zip(starts) {
         assert!(found.starts_with(start), "{found}");
@@ -79,7 +90,9 @@ fn broken_syntax_does_not_hide_the_problems_after_it() {
 
 #[test]
 fn prices_are_exact_decimals() {
-    for (text, micros) in [("2.95", 2_950_000), ("0", 0), ("0.000001", 1), ("1_000.5", 1_000_500_000), ("3.0000000", 3_000_000)] {
+    for (text, micros) in
+        [("2.95", 2_950_000), ("0", 0), ("0.000001", 1), ("1_000.5", 1_000_500_000), ("3.0000000", 3_000_000)]
+    {
         let config = Config::parse(&format!("[price]\nH100 = {text}\n")).unwrap();
         assert_eq!(config.settings.prices.models, [("H100".to_owned(), Price(micros))], "{text}");
     }

@@ -41,12 +41,14 @@ pub(super) fn address(value: &DeValue<'_>) -> Parsed<SocketAddr> {
 pub(super) fn path(value: &DeValue<'_>) -> Parsed<PathBuf> {
     let wanted = "an absolute path";
     let path = PathBuf::from(string(value, wanted)?);
-    if path.is_absolute() { Ok(path) } else { Err(format!("wants {wanted}, got {path:?}")) }
+    if path.is_absolute() { Ok(path) } else { Err(format!("wants {wanted}, got {:?}", path.as_os_str())) }
 }
 
 pub(super) fn paths(value: &DeValue<'_>) -> Parsed<Vec<PathBuf>> {
     match value {
-        DeValue::Array(values) if !values.is_empty() => values.iter().map(|value| path(value.get_ref())).collect(),
+        DeValue::Array(values) if !values.is_empty() => {
+            values.iter().map(|value| path(value.get_ref())).collect()
+        }
         other => Err(format!("wants a list of absolute paths, got {}", other.type_str())),
     }
 }
@@ -59,7 +61,8 @@ pub(super) fn duration(value: &DeValue<'_>, least: Duration, most: Duration) -> 
         humantime::format_duration(most)
     );
     let text = string(value, &wanted)?;
-    let parsed = humantime::parse_duration(text).map_err(|error| format!("wants {wanted}, got {text:?} ({error})"))?;
+    let parsed =
+        humantime::parse_duration(text).map_err(|error| format!("wants {wanted}, got {text:?} ({error})"))?;
     if parsed < least || parsed > most {
         return Err(format!("wants {wanted}, got {text:?}"));
     }
@@ -100,7 +103,10 @@ pub(super) fn price(value: &DeValue<'_>) -> Parsed<Price> {
         DeValue::Float(float) => float.as_str(),
         other => return Err(format!("wants {wanted}, got {}", other.type_str())),
     };
-    decimal(text).filter(|micros| *micros <= HIGHEST_PRICE * 1_000_000).map(Price).ok_or(format!("wants {wanted}, got {text}"))
+    decimal(text)
+        .filter(|micros| *micros <= HIGHEST_PRICE * 1_000_000)
+        .map(Price)
+        .ok_or(format!("wants {wanted}, got {text}"))
 }
 
 /// Millionths of a plain decimal number, without a detour through floating point.

@@ -15,6 +15,8 @@ const YOUNG: u64 = 5 * SECOND;
 const CHECK: u64 = 10 * SECOND;
 /// How often the files of a process are looked at that is no workload and that the driver does not name.
 const SWEEP: u64 = 60 * SECOND;
+/// How long an unchanged number of open files is taken to mean that they are the same: of a workload, of others.
+const TRUST: [u64; 2] = [SWEEP, 10 * SWEEP];
 /// Multiplier that spreads neighbouring pids over a period: 2^64 ÷ the golden ratio.
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
@@ -55,6 +57,8 @@ pub(super) struct Known {
     pub scan_at: MonoNs,
     /// What came of the last look at them.
     pub files: Files,
+    /// How many files there were, all of which were looked at, and when.
+    counted: Option<(usize, MonoNs)>,
     ticks: u64,
     id: ProcessId,
     kernel: bool,
@@ -73,6 +77,7 @@ impl Known {
             check_at: now,
             scan_at: now,
             files: Files::Unseen,
+            counted: None,
             ticks: stat.ticks,
             id,
             kernel: stat.kernel,
@@ -107,6 +112,11 @@ impl Known {
         self.opened.as_ref().is_some_and(|opened| *opened != Opened::default())
     }
 
+    /// Whether it is of no interest and, if its scope is `scope`, stays so, whoever it is.
+    pub(super) fn bores_in(&self, scope: &Scope) -> bool {
+        !self.concerns() && !self.holds() && self.told == Told::Nothing && self.scope == *scope
+    }
+
     /// Whether its files are due for a look.
     pub(super) fn scan_due(&self, now: MonoNs) -> bool {
         self.scan_at <= now && !self.kernel && self.life == Life::Running
@@ -118,6 +128,7 @@ impl Known {
             self.wanted = true;
             self.check_at = now;
             self.scan_at = now;
+            self.counted = None;
         }
     }
 
@@ -146,7 +157,8 @@ impl Known {
         self.plan_check(now);
     }
 
-    fn plan_check(&mut self, now: MonoNs) {
+    /// Settles when its identity and cgroup are due next.
+    pub(super) fn plan_check(&mut self, now: MonoNs) {
         let young = now.since(self.id.start) < YOUNG;
         self.check_at = if young { now } else { self.turn(now, CHECK) };
     }
@@ -155,6 +167,7 @@ impl Known {
     pub(super) fn has_open(&mut self, scan: Result<Scan, Unread>, now: MonoNs) {
         // If it has vanished, the next listing tells.
         if self.life == Life::Running && scan != Err(Unread::Vanished) {
+            let count = scan.as_ref().ok().map(|scan| scan.files);
             let (files, opened) = match scan {
                 Ok(Scan { opened, cut: false, .. }) => (Files::Seen, Some(opened)),
                 // What was found is there, but if nothing was, that says nothing.
@@ -165,6 +178,7 @@ impl Known {
                 Err(Unread::Vanished | Unread::Failed(_)) => (Files::Unseen, None),
             };
             self.files = files;
+            self.counted = count.filter(|_| files == Files::Seen).map(|count| (count, now));
             if opened != self.opened {
                 self.opened = opened;
                 self.changed();
@@ -173,8 +187,17 @@ impl Known {
         self.plan_scan(now);
     }
 
-    /// A workload opens its device early or never: the longer it has not, the later the next look.
-    fn plan_scan(&mut self, now: MonoNs) {
+    /// Whether its files are the same as at the last look, given how many they are now.
+    ///
+    /// To open a GPU without a change in number it would have to close as many files at the same time.
+    pub(super) fn has_still(&self, count: Option<usize>, now: MonoNs) -> bool {
+        let trust = TRUST[usize::from(!self.concerns())];
+        self.counted.is_some_and(|(last, at)| Some(last) == count && now.since(at) < trust)
+    }
+
+    /// Settles when its files are due next. A workload opens its device early or never: the longer it has not, the
+    /// later.
+    pub(super) fn plan_scan(&mut self, now: MonoNs) {
         let patience = now.since(self.id.start) / 8;
         self.scan_at = if !self.concerns() && !self.holds() {
             self.turn(now, SWEEP)

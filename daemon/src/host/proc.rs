@@ -4,7 +4,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
-use rustix::fs::{CWD, Mode, OFlags};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use warpmeter_core::identity::Scope;
 
 use super::cgroup::Membership;
@@ -117,16 +117,22 @@ impl Proc {
         Stat::parse(text).ok_or(NoStat::Garbage)
     }
 
-    /// The owner of the process whose directory is `process`.
+    /// The owner of the process whose directory is `process`. A kernel without cgroups has no such file: without it,
+    /// a process that proves to live is the host's.
     pub(super) fn cgroup(&mut self, process: &OwnedFd) -> Result<Cgroup, Unread> {
-        let text = match directory::read(process, "cgroup", &mut self.text) {
-            Ok(text) => text,
-            // A kernel without cgroups has no such file even for a process that lives.
-            Err(Unread::Vanished) if directory::open(process, ".").is_ok() => {
-                return Ok(Cgroup { scope: Some(Scope::Host), garbage: 0 });
-            }
-            Err(error) => return Err(error),
-        };
+        match self.cgroup_at(process, "cgroup") {
+            Err(Unread::Vanished) => Ok(Cgroup { scope: Some(Scope::Host), garbage: 0 }),
+            read => read,
+        }
+    }
+
+    /// The owner of the process that has `pid` now.
+    pub(super) fn cgroup_of(&mut self, root: &OwnedFd, pid: u32) -> Result<Cgroup, Unread> {
+        self.cgroup_at(root, &format!("{pid}/cgroup"))
+    }
+
+    fn cgroup_at(&mut self, at: &OwnedFd, name: &str) -> Result<Cgroup, Unread> {
+        let text = directory::read(at, name, &mut self.text)?;
         let (whole, cut) = match (text.len() == CGROUP, text.iter().rposition(|&byte| byte == b'\n')) {
             (true, Some(end)) => (&text[..end], 1),
             (true, None) => (&text[..0], 1),
@@ -148,6 +154,12 @@ impl Proc {
     /// The GPU device files that the process whose directory is `process` has open.
     pub(super) fn files(&mut self, process: &OwnedFd, devices: &Devices) -> Result<Scan, Unread> {
         devices.scan(process, &mut self.entries)
+    }
+
+    /// How many files the process that has `pid` now has open; none if the kernel (before Linux 6.2) does not say.
+    pub(super) fn file_count(root: &OwnedFd, pid: u32) -> Option<usize> {
+        let stat = rustix::fs::statat(root, format!("{pid}/fd"), AtFlags::empty()).ok()?;
+        usize::try_from(stat.st_size).ok().filter(|&count| count > 0)
     }
 
     /// Whose processes the root shows, given what it listed.

@@ -73,6 +73,13 @@ impl Reader {
         Read::Process { stat, scope }
     }
 
+    /// Reads the owner of who has a pid now, if there is nothing odd about it.
+    pub(super) fn scope(&mut self, root: &OwnedFd, pid: u32) -> Option<Scope> {
+        let cgroup = self.proc.cgroup_of(root, pid).ok().filter(|cgroup| cgroup.garbage == 0)?;
+        self.sound(pid);
+        cgroup.scope
+    }
+
     /// Reads the open files of a process, and then its state: if it runs, it had not begun to close them.
     pub(super) fn files(&mut self, process: &OwnedFd) -> (Result<Scan, Unread>, Result<Stat, NoStat>) {
         (self.proc.files(process, &self.devices), self.proc.stat(process))

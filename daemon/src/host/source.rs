@@ -52,6 +52,18 @@ pub struct HostSource {
     missing: Missing,
 }
 
+/// What of a process is to be looked at.
+enum Due {
+    /// All that there is: it is new, or another.
+    All,
+    /// Its cgroup and state.
+    Check,
+    /// Whether it has ended.
+    State,
+    /// Nothing.
+    Nothing,
+}
+
 impl HostSource {
     /// A source that has seen nothing yet. Opens nothing.
     pub fn new(roots: HostRoots) -> Self {
@@ -126,22 +138,54 @@ impl HostSource {
     /// Looks at one process as far as it is due.
     fn visit(&mut self, root: &OwnedFd, clock: Clock, Listed { pid, inode }: Listed, out: &mut Vec<Fact>) {
         let wanted = self.wanted.contains(&pid);
-        let whole = self.known.get_mut(&pid).is_none_or(|known| {
-            if wanted {
-                known.want(clock.now);
-            } else {
-                known.wanted = false;
+        let due = match self.known.get_mut(&pid) {
+            None => Due::All,
+            Some(known) => {
+                if wanted {
+                    known.want(clock.now);
+                } else {
+                    known.wanted = false;
+                }
+                match known {
+                    known if known.inode != inode => Due::All,
+                    known if known.check_at <= clock.now => Due::Check,
+                    known if known.uses_device() => Due::State,
+                    _ => Due::Nothing,
+                }
             }
-            known.inode != inode || known.check_at <= clock.now
-        });
-        if whole {
+        };
+        let settled = match due {
+            Due::All => false,
+            Due::Check => self.check(root, clock, pid, out),
+            Due::State => self.still_lives(root, pid, out),
+            Due::Nothing => true,
+        };
+        if !settled {
             self.identify(root, clock, Listed { pid, inode }, out);
-        } else if self.known.get(&pid).is_some_and(Known::uses_device) {
-            match (self.reader.proc.stat_of(root, pid), self.known.get_mut(&pid)) {
-                (Ok(stat), Some(known)) if known.is(stat) => out.extend(known.lives(stat)),
-                _ => self.identify(root, clock, Listed { pid, inode }, out),
-            }
         }
+    }
+
+    /// Looks whether the process that is known to have `pid` is where it was; false if there is more to it.
+    fn check(&mut self, root: &OwnedFd, clock: Clock, pid: u32, out: &mut Vec<Fact>) -> bool {
+        let Some(scope) = self.reader.scope(root, pid) else { return false };
+        if let Some(known) = self.known.get_mut(&pid).filter(|known| known.bores_in(&scope)) {
+            known.plan_check(clock.now);
+            return true;
+        }
+        // If it is still the same process, it was when its cgroup was read.
+        let same = self.still_lives(root, pid, out);
+        if let Some(known) = self.known.get_mut(&pid).filter(|_| same) {
+            known.is_in(Some(scope), clock.now);
+        }
+        same
+    }
+
+    /// Looks whether the process that is known to have `pid` still has it; false if another has, or that is not clear.
+    fn still_lives(&mut self, root: &OwnedFd, pid: u32, out: &mut Vec<Fact>) -> bool {
+        let Ok(stat) = self.reader.proc.stat_of(root, pid) else { return false };
+        let Some(known) = self.known.get_mut(&pid).filter(|known| known.is(stat)) else { return false };
+        out.extend(known.lives(stat));
+        true
     }
 
     /// Reads who has a pid now and takes it in.
@@ -187,7 +231,12 @@ impl HostSource {
             if left == 0 {
                 break;
             }
-            left = left.saturating_sub(self.scan(root, clock, pid, out));
+            let still = |known: &Known| known.has_still(Proc::file_count(root, pid), clock.now);
+            if let Some(known) = self.known.get_mut(&pid).filter(|known| still(known)) {
+                known.plan_scan(clock.now);
+            } else {
+                left = left.saturating_sub(self.scan(root, clock, pid, out));
+            }
         }
     }
 

@@ -34,7 +34,11 @@ pub struct Timing {
 
 impl Default for Timing {
     fn default() -> Self {
-        Self { hang: Duration::from_secs(3), skip: Duration::from_secs(60), restart: Duration::from_millis(500) }
+        Self {
+            hang: Duration::from_secs(3),
+            skip: Duration::from_secs(60),
+            restart: Duration::from_millis(500),
+        }
     }
 }
 
@@ -70,7 +74,13 @@ enum End {
 
 impl Supervisor {
     /// Runs `program` with `arguments` and the JSON of the orders as the last one.
-    pub fn new(program: PathBuf, arguments: Vec<OsString>, orders: Orders, timing: Timing, intake: &Intake) -> Self {
+    pub fn new(
+        program: PathBuf,
+        arguments: Vec<OsString>,
+        orders: Orders,
+        timing: Timing,
+        intake: &Intake,
+    ) -> Self {
         Self {
             program,
             arguments,
@@ -90,13 +100,18 @@ impl Supervisor {
             let began = Instant::now();
             let end = match self.spawn() {
                 Ok(child) => self.watch(child, stop),
-                Err(error) => End::Died { at: None, how: format!("cannot start {}: {error}", self.program.display()) },
+                Err(error) => {
+                    End::Died { at: None, how: format!("cannot start {}: {error}", self.program.display()) }
+                }
             };
             match end {
                 End::Stopped => break,
                 End::Retry => wait = self.timing.restart,
                 End::Hung { at: Some(device) } if device != DRIVER => {
-                    self.blame(device, format!("a driver call on it did not return within {:?}", self.timing.hang));
+                    self.blame(
+                        device,
+                        format!("a driver call on it did not return within {:?}", self.timing.hang),
+                    );
                     wait = self.timing.restart;
                 }
                 End::Died { at: Some(device), how } if device != DRIVER => {
@@ -105,7 +120,9 @@ impl Supervisor {
                 }
                 End::Hung { at } => {
                     let what = at.map_or("it", |_| "a call to the driver");
-                    self.down(format!("the nvidia process fell silent: {what} did not return; it is started anew"));
+                    self.down(format!(
+                        "the nvidia process fell silent: {what} did not return; it is started anew"
+                    ));
                 }
                 End::Died { how, .. } => self.down(format!("the nvidia process {how}; it is started anew")),
             }
@@ -120,7 +137,8 @@ impl Supervisor {
 
     fn spawn(&self) -> std::io::Result<Child> {
         let now = Instant::now();
-        let skip = self.bad.iter().filter(|(_, bad)| bad.until > now).map(|(device, _)| device.clone()).collect();
+        let skip =
+            self.bad.iter().filter(|(_, bad)| bad.until > now).map(|(device, _)| device.clone()).collect();
         let orders = Orders { skip, ..self.orders.clone() };
         Command::new(&self.program)
             .args(&self.arguments)
@@ -132,7 +150,9 @@ impl Supervisor {
 
     /// Passes on what the process reports until it hangs, dies or has to make way for a new one.
     fn watch(&mut self, mut child: Child, stop: &AtomicBool) -> End {
-        let Some(pipe) = child.stdout.take() else { return End::Died { at: None, how: "has no output".into() } };
+        let Some(pipe) = child.stdout.take() else {
+            return End::Died { at: None, how: "has no output".into() };
+        };
         let (sender, lines) = sync_channel(256);
         // This thread ends with the pipe. An abandoned process keeps it until it is gone.
         let reader = std::thread::Builder::new().name("nvidia-pipe".into()).spawn(move || {
@@ -178,7 +198,11 @@ impl Supervisor {
             }
             if self.bad.values().any(|bad| bad.until <= Instant::now()) {
                 // Given another chance; a new failure doubles its wait, as `blame` finds it here.
-                let device = self.bad.iter().find(|(_, bad)| bad.until <= Instant::now()).map(|(device, _)| device.clone());
+                let device = self
+                    .bad
+                    .iter()
+                    .find(|(_, bad)| bad.until <= Instant::now())
+                    .map(|(device, _)| device.clone());
                 if let Some(bad) = device.and_then(|device| self.bad.get_mut(&device)) {
                     bad.until = Instant::now() + Duration::from_secs(365 * 86_400);
                     bad.reason.clear();
@@ -201,7 +225,9 @@ impl Supervisor {
                         }
                     }
                 }
-                Err(RecvTimeoutError::Timeout) if heard.elapsed() > patience => return End::Hung { at: touched },
+                Err(RecvTimeoutError::Timeout) if heard.elapsed() > patience => {
+                    return End::Hung { at: touched };
+                }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return End::Died { at: touched, how: String::new() },
             }
@@ -248,13 +274,18 @@ impl Supervisor {
     }
 
     fn left_alone(&self) -> String {
-        let devices: Vec<String> =
-            self.skipped().map(|(device, bad)| format!("GPU {device} is left alone: {}", bad.reason)).collect();
+        let devices: Vec<String> = self
+            .skipped()
+            .map(|(device, bad)| format!("GPU {device} is left alone: {}", bad.reason))
+            .collect();
         devices.join("; ")
     }
 
     fn blame(&mut self, device: String, reason: String) {
-        let wait = self.bad.get(&device).map_or(self.timing.skip, |bad| (bad.wait * 2).min(Duration::from_secs(3600)));
+        let wait = self
+            .bad
+            .get(&device)
+            .map_or(self.timing.skip, |bad| (bad.wait * 2).min(Duration::from_secs(3600)));
         tracing::warn!(%device, %reason, ?wait, "a GPU is left alone");
         self.bad.insert(device, Bad { until: Instant::now() + wait, wait, reason });
         self.intake.put(Fact::Health(Health { state: HealthState::Degraded, reason: self.left_alone() }));

@@ -11,9 +11,10 @@ const GPU: &[&str] = &["gpu_uuid"];
 
 pub(super) const GROUP: Group = Group {
     title: "Boards",
-    about: "Once for each physical GPU, and never repeated for MIG instances. While the GPU cannot be read, gauges \
-            other than `warpmeter_gpu_up` and the time of the last reading are absent. Counts of replays, ECC errors \
-            and remapped rows are the device's own: they do not start at 0 with the daemon.",
+    about: "Once for each physical GPU, and never repeated for MIG instances. While the GPU cannot be \
+            read, gauges other than `warpmeter_gpu_up` and the time of the last reading are absent. \
+            Counts of replays, ECC errors and remapped rows are the device's own: they do not start at 0 \
+            with the daemon.",
     families: FAMILIES,
 };
 
@@ -146,7 +147,7 @@ const FAMILIES: &[Family] = &[
         Unit::Count,
         Level::Standard,
         &["gpu_uuid", "xid"],
-        "Faults that the driver reported, by NVIDIA's number of the fault; a number appears with its first fault.",
+        "Faults that the driver reported, by NVIDIA's number; a number appears with its first fault.",
         |view, rows| {
             for gpu in &view.gpus {
                 for (xid, times) in &gpu.xids {

@@ -13,12 +13,13 @@ const DEVICE: &[&str] = &["gpu_uuid", "mig"];
 
 pub(super) const GROUP: Group = Group {
     title: "Devices",
-    about: "A device is a whole GPU (`mig=\"\"`) or, on a GPU in MIG mode, each of its instances. All device time is \
-            in seconds of the physical GPU: an instance with 2 of 7 slices gets 2/7 of a second each second. For each \
-            `gpu_uuid`, `warpmeter_gpu_seconds_total` sums to the time for which the GPU was watched: slices of a GPU \
-            in MIG mode that belong to no instance are there with `mig=\"\"`. For each device, the four families of use \
-            (used, unattributed, inactive, use unknown) sum to the same time as its states. Activity is a ratio \
-            integrated over time: divide its rate by that of `warpmeter_gpu_profiled_seconds_total`.",
+    about: "A device is a whole GPU (`mig=\"\"`) or, on a GPU in MIG mode, each of its instances. All \
+            device time is in seconds of the physical GPU: an instance with 2 of 7 slices gets 2/7 of a \
+            second each second. For each `gpu_uuid`, `warpmeter_gpu_seconds_total` sums to the time for \
+            which the GPU was watched: slices of a GPU in MIG mode that belong to no instance are there \
+            with `mig=\"\"`. For each device, the four families of use (used, unattributed, inactive, use \
+            unknown) sum to the same time as its states. Activity is a ratio integrated over time: divide \
+            its rate by that of `warpmeter_gpu_profiled_seconds_total`.",
     families: FAMILIES,
 };
 
@@ -36,7 +37,7 @@ const FAMILIES: &[Family] = &[
         Unit::GpuSeconds,
         Level::Minimal,
         &["gpu_uuid", "mig", "state"],
-        "GPU time by what became of it: allocated (active, stalled, idle, unknown), unallocated, unallocatable.",
+        "GPU time by state: active, stalled, idle, unknown (allocated), unallocated, unallocatable.",
         |view, rows| {
             for gpu in &view.gpus {
                 states(

@@ -7,8 +7,8 @@ use crate::units;
 
 pub(super) const GROUP: Group = Group {
     title: "Namespaces",
-    about: "Totals over all pods of a namespace on this node, those that are gone included. Pods whose name is not \
-            known are under `namespace=\"\"`.",
+    about: "Totals over all pods of a namespace on this node, those that are gone included. Pods whose \
+            name is not known are under `namespace=\"\"`.",
     families: FAMILIES,
 };
 

@@ -11,8 +11,8 @@ const SOURCE: &[&str] = &["source"];
 
 pub(super) const GROUP: Group = Group {
     title: "Warpmeter itself",
-    about: "A source is a stream of facts: the NVIDIA driver, the host, the pods, the daemon. One that is not wanted \
-            here, or has not told its state yet, has no series.",
+    about: "A source is a stream of facts: the NVIDIA driver, the host, the pods, the daemon. One that is \
+            not wanted here, or has not told its state yet, has no series.",
     families: FAMILIES,
 };
 

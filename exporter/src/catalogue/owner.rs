@@ -9,8 +9,9 @@ use crate::units;
 
 pub(super) const GROUP: Group = Group {
     title: "Other owners",
-    about: "Owners that are not Kubernetes pods: `owner_kind` is `container`, `slurm_job`, `systemd_unit` or `host`, \
-            and `owner` is the container's identifier, the job's number, the unit's name, or `host`.",
+    about: "Owners that are not Kubernetes pods: `owner_kind` is `container`, `slurm_job`, `systemd_unit` \
+            or `host`, and `owner` is the container's identifier, the job's number, the unit's name, or \
+            `host`.",
     families: FAMILIES,
 };
 

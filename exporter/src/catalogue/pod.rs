@@ -12,10 +12,10 @@ const ACCOUNT: &[&str] = &["namespace", "pod", "pod_uid", "container", "gpu_uuid
 
 pub(super) const GROUP: Group = Group {
     title: "Pods",
-    about: "GPU time is in seconds of the physical GPU. A pod whose name is not known yet has `namespace=\"\"` and \
-            `pod=\"\"`; its `pod_uid` is always set. Counters of a pod that has ended stay for five minutes, its gauges \
-            vanish at once; for sums over time use the namespace families. Every state and cause is there from the \
-            pod's first window on.",
+    about: "GPU time is in seconds of the physical GPU. A pod whose name is not known yet has \
+            `namespace=\"\"` and `pod=\"\"`; its `pod_uid` is always set. Counters of a pod that has \
+            ended stay for five minutes, its gauges vanish at once; for sums over time use the namespace \
+            families. Every state and cause is there from the pod's first window on.",
     families: FAMILIES,
 };
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use proptest::collection::vec;
 use proptest::prelude::*;
 use warpmeter_core::identity::{ContainerId, Owner};
 use warpmeter_core::price::Money;
@@ -15,7 +16,7 @@ use crate::encode::Encoder;
 
 /// Names with everything that has a meaning in the format, and anything else.
 fn name() -> impl Strategy<Value = String> {
-    let nasty = prop::collection::vec(
+    let nasty = vec(
         prop_oneof![
             Just("\\".to_owned()),
             Just("\"".to_owned()),
@@ -37,11 +38,13 @@ fn name() -> impl Strategy<Value = String> {
     ]
 }
 
+const NAMES: [&str; 5] = ["namespace", "pod", "pod_uid", "container", "gpu_uuid"];
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn names_come_back_as_they_were(names in prop::collection::vec((name(), name(), name(), name()), 1..5)) {
+    fn names_come_back_as_they_were(names in vec((name(), name(), name(), name()), 1..5)) {
         let mut view = View { node: names[0].0.clone(), currency: names[0].1.clone(), ..View::default() };
         let mut wanted = BTreeSet::new();
         for (number, (namespace, pod, container, gpu)) in names.into_iter().enumerate() {
@@ -62,7 +65,7 @@ proptest! {
         let series = parse::exposition(&Encoder::new(Level::Full).encode(&view));
         let used = series.iter().filter(|series| series.name == "warpmeter_pod_gpu_used_seconds_total");
         let found: BTreeSet<_> = used
-            .map(|series| ["namespace", "pod", "pod_uid", "container", "gpu_uuid"].map(|l| series.label(l).to_owned()))
+            .map(|series| NAMES.map(|label| series.label(label).to_owned()))
             .collect();
         prop_assert_eq!(found, wanted);
         let infos: Vec<_> = series.iter().filter(|series| series.name == "warpmeter_pod_info").collect();
@@ -71,7 +74,7 @@ proptest! {
     }
 
     #[test]
-    fn counters_that_grow_never_fall_in_the_text(nanos in any::<u64>(), more in any::<u64>(), money in any::<u128>()) {
+    fn counters_never_fall_in_the_text(nanos: u64, more: u64, money: u128) {
         let later = nanos.saturating_add(more);
         prop_assert!(crate::units::seconds(later) >= crate::units::seconds(nanos));
         let dearer = Money(money.saturating_add(u128::from(more)));

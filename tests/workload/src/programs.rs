@@ -1,15 +1,14 @@
 //! The programs.
 
-use std::fs::File;
-use std::os::unix::fs::OpenOptionsExt;
+use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+use crate::data::Data;
 use crate::driver::{Context, Driver, DriverError, Kernel, Stream};
 use crate::report::{Account, monotonic_ns};
 use crate::stop::End;
-use crate::{Common, Hog, Program, Server, Step, Wait, Waiter};
+use crate::{Common, Hog, Program, Server, Step, Waiter, data, network};
 
 /// Why a program failed.
 #[derive(Debug, thiserror::Error)]
@@ -20,6 +19,9 @@ pub(crate) enum ProgramError {
     /// A file to read or write.
     #[error("{0}")]
     File(PathBuf, #[source] std::io::Error),
+    /// A connection.
+    #[error("{0}")]
+    Network(SocketAddr, #[source] std::io::Error),
     /// A thread ended by a panic.
     #[error("a thread panicked")]
     Panic,
@@ -31,9 +33,13 @@ type Outcome = Result<Account, ProgramError>;
 pub(crate) fn run(program: &Program) -> Result<(), ProgramError> {
     let start = monotonic_ns();
     let (name, common, outcome) = match program {
+        Program::Feeder(p) => return network::feed(p.listen, Duration::from_micros(p.delay_us), p.seconds),
+        Program::Client(p) => {
+            return network::ask_often(p.connect, Duration::from_millis(p.period_ms), p.seconds);
+        }
         Program::Trainer(p) => ("trainer", &p.common, on_threads(&p.common, |d| trainer(d, p))),
         Program::Waiter(p) => ("waiter", &p.step.common, on_threads(&p.step.common, |d| waiter(d, p))),
-        Program::Notebook(p) => ("notebook", p, on_threads(p, |d| notebook(d))),
+        Program::Notebook(p) => ("notebook", p, on_threads(p, notebook)),
         Program::Server(p) => ("server", &p.common, on_threads(&p.common, |d| server(d, p))),
         Program::Hog(p) => ("hog", &p.common, on_threads(&p.common, |d| hog(d, p))),
         Program::Noop(p) => ("noop", p, Ok(idle(End::after(p.seconds)))),
@@ -71,7 +77,7 @@ fn on_threads(common: &Common, body: impl Fn(&mut Device<'_>) -> Outcome + Sync)
         let threads: Vec<_> = (0..common.threads).map(|_| scope.spawn(work)).collect();
         let mut sum = Account::default();
         for thread in threads {
-            sum.add(&thread.join().map_err(|_| ProgramError::Panic)??);
+            sum.add(&thread.join().ok().ok_or(ProgramError::Panic)??);
         }
         Ok(sum)
     })
@@ -92,10 +98,13 @@ fn device<'a>(
 }
 
 impl Device<'_> {
-    fn launch(&mut self, kernels: u32) -> Result<(), DriverError> {
+    fn launch(&mut self, kernels: u32, gap: Duration) -> Result<(), DriverError> {
         let start = Instant::now();
         for _ in 0..kernels {
             self.driver.launch(self.kernel, self.stream)?;
+            if !gap.is_zero() {
+                compute(gap);
+            }
         }
         self.account.launching += start.elapsed();
         self.account.kernels += u64::from(kernels);
@@ -128,19 +137,26 @@ struct Steps<'a> {
 impl<'a> Steps<'a> {
     fn new(d: &Device<'_>, plan: &'a Step) -> Result<Self, DriverError> {
         let bytes = plan.upload_kib << 10;
-        let (host, target) = if bytes > 0 { (d.driver.pinned(bytes)?, d.driver.allocate(bytes)?) } else { (0, 0) };
+        let (host, target) =
+            if bytes > 0 { (d.driver.pinned(bytes)?, d.driver.allocate(bytes)?) } else { (0, 0) };
         Ok(Self { plan, host, target, bytes })
     }
 
-    fn run(&self, d: &mut Device<'_>) -> Result<(), DriverError> {
+    fn run(&self, d: &mut Device<'_>) -> Result<(), ProgramError> {
         if self.bytes > 0 {
             d.driver.upload(self.target, self.host, self.bytes, d.stream)?;
             d.account.uploaded += self.bytes as u64;
         }
         compute(Duration::from_micros(self.plan.host_us));
-        d.launch(self.plan.kernels)?;
+        d.launch(self.plan.kernels, Duration::from_micros(self.plan.gap_us))?;
         d.synchronize()?;
         d.account.steps += 1;
+        let every = self.plan.checkpoint_every;
+        if every > 0 && d.account.steps.is_multiple_of(every) {
+            let start = Instant::now();
+            data::write_checkpoint(&self.plan.checkpoint_file, self.plan.checkpoint_mib << 20)?;
+            d.account.waiting += start.elapsed();
+        }
         Ok(())
     }
 }
@@ -166,7 +182,7 @@ fn waiter(d: &mut Device<'_>, plan: &Waiter) -> Outcome {
 }
 
 fn notebook(d: &mut Device<'_>) -> Outcome {
-    d.launch(1)?;
+    d.launch(1, Duration::ZERO)?;
     d.synchronize()?;
     let end = d.end;
     d.account.steps = 1;
@@ -175,15 +191,28 @@ fn notebook(d: &mut Device<'_>) -> Outcome {
 }
 
 fn server(d: &mut Device<'_>, plan: &Server) -> Outcome {
-    let period = Duration::from_millis(plan.period_ms);
-    let mut next = Instant::now() + period;
     let answer = d.driver.allocate(4096)?;
     let mut buffer = [0_u8; 4096];
-    while !d.end.reached() {
-        d.launch(plan.kernels)?;
+    let mut serve = |d: &mut Device<'_>| -> Result<(), ProgramError> {
+        d.launch(plan.kernels, Duration::ZERO)?;
         d.synchronize()?;
         d.driver.download(buffer.as_mut_ptr().addr() as u64, answer, buffer.len())?;
         d.account.steps += 1;
+        Ok(())
+    };
+    if let Some(address) = plan.listen {
+        let mut requests = network::Requests::listen(address)?;
+        while requests.next(d.end)? {
+            serve(d)?;
+            requests.answer();
+        }
+        d.account.waiting = requests.waited();
+        return Ok(d.account);
+    }
+    let period = Duration::from_millis(plan.period_ms);
+    let mut next = Instant::now() + period;
+    while !d.end.reached() {
+        serve(d)?;
         d.pause(next.saturating_duration_since(Instant::now()));
         next += period;
     }
@@ -204,15 +233,12 @@ fn hog(d: &mut Device<'_>, plan: &Hog) -> Outcome {
         let waited = Instant::now();
         d.driver.synchronize_event(event)?;
         d.account.synchronizing += waited.elapsed();
-        d.launch(batch)?;
+        d.launch(batch, Duration::ZERO)?;
         d.driver.record(event, d.stream)?;
-        if plan.duty < 1.0 {
-            if start.elapsed() >= period.mul_f64(plan.duty.clamp(0.0, 1.0)) {
-                d.synchronize()?;
-                let rest = period.saturating_sub(start.elapsed());
-                d.pause(rest);
-                start = Instant::now();
-            }
+        if plan.duty < 1.0 && start.elapsed() >= period.mul_f64(plan.duty.max(0.0)) {
+            d.synchronize()?;
+            d.pause(period.saturating_sub(start.elapsed()));
+            start = Instant::now();
         }
         d.account.steps += 1;
     }
@@ -229,64 +255,9 @@ fn idle(end: End) -> Account {
 }
 
 /// Keeps the processor busy.
-fn compute(time: Duration) {
+pub(crate) fn compute(time: Duration) {
     let start = Instant::now();
     while start.elapsed() < time {
         std::hint::spin_loop();
-    }
-}
-
-/// Where a waiter's data comes from.
-enum Data {
-    Nothing,
-    File { file: File, path: PathBuf, buffer: Vec<u8>, aligned: usize, offset: u64 },
-    Feeder(mpsc::Receiver<()>),
-}
-
-impl Data {
-    fn open(plan: &Waiter) -> Result<Self, ProgramError> {
-        match plan.wait {
-            Wait::Sleep | Wait::Cpu => Ok(Self::Nothing),
-            Wait::Lock => {
-                let (send, receive) = mpsc::sync_channel(0);
-                let time = Duration::from_micros(plan.wait_us);
-                std::thread::spawn(move || {
-                    loop {
-                        compute(time);
-                        if send.send(()).is_err() {
-                            return;
-                        }
-                    }
-                });
-                Ok(Self::Feeder(receive))
-            }
-            Wait::Disk => {
-                let path = plan.file.clone().unwrap_or_else(|| "/proc/self/exe".into());
-                let direct = File::options().read(true).custom_flags(libc::O_DIRECT).open(&path);
-                let file = direct.or_else(|_| File::open(&path)).map_err(|e| ProgramError::File(path.clone(), e))?;
-                let buffer = vec![0; (plan.read_kib << 10) + 4096];
-                let aligned = buffer.as_ptr().align_offset(4096).min(4096);
-                Ok(Self::File { file, path, buffer, aligned, offset: 0 })
-            }
-        }
-    }
-
-    fn wait(&mut self, plan: &Waiter, end: End) -> Result<(), ProgramError> {
-        match self {
-            Self::Nothing if plan.wait == Wait::Cpu => compute(Duration::from_micros(plan.wait_us)),
-            Self::Nothing => end.sleep(Duration::from_micros(plan.wait_us)),
-            Self::Feeder(data) => {
-                // The feeder lives as long as this end of the channel.
-                data.recv_timeout(Duration::from_secs(1)).unwrap_or_default();
-            }
-            Self::File { file, path, buffer, aligned, offset } => {
-                use std::os::unix::fs::FileExt;
-                let range = *aligned..*aligned + (plan.read_kib << 10);
-                let target = buffer.get_mut(range).unwrap_or_default();
-                let read = file.read_at(target, *offset).map_err(|e| ProgramError::File(path.clone(), e))?;
-                *offset = if read < target.len() { 0 } else { *offset + read as u64 };
-            }
-        }
-        Ok(())
     }
 }

@@ -82,3 +82,17 @@ fn the_longer_a_workload_has_no_device_the_later_it_is_looked_at_again() {
     assert!((1..4 * SECOND).contains(&next(970)), "{}", next(970));
     assert!((1..=CHECK).contains(&next(1)), "{}", next(1));
 }
+
+#[test]
+fn an_unchanged_number_of_files_is_trusted_for_a_minute() {
+    let mut known = known(100, 1, container());
+    assert!(!known.has_still(Some(10), NOW));
+    known.has_open(Ok(scan(&[], false)), NOW);
+    assert!(known.has_still(Some(10), NOW.plus(59 * SECOND)));
+    assert!(!known.has_still(Some(10), NOW.plus(60 * SECOND)));
+    assert!(!known.has_still(Some(11), NOW) && !known.has_still(None, NOW));
+    known.want(NOW);
+    assert!(!known.has_still(Some(10), NOW));
+    known.has_open(Ok(scan(&[], true)), NOW);
+    assert!(!known.has_still(Some(10), NOW));
+}

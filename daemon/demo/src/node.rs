@@ -1,0 +1,129 @@
+//! The simulated node's files: its state, its driver libraries, and the daemon's configuration.
+
+use std::fs;
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use tempfile::TempDir;
+use warpmeter_simgpu::{Node, Scenario};
+
+use crate::cast::{CAST, Place, SCENARIO, SHARED};
+
+/// A simulated node. Dropped, its files are removed.
+#[derive(Debug)]
+pub(crate) struct SimulatedNode {
+    directory: TempDir,
+    /// UUID of each GPU, and of its instances.
+    uuids: Vec<(String, Vec<String>)>,
+}
+
+impl SimulatedNode {
+    /// Makes the node, with the libraries that were built with this program.
+    pub(crate) fn create() -> Result<Self, Box<dyn std::error::Error>> {
+        let directory = tempfile::Builder::new().prefix("warpmeter-demo-").tempdir()?;
+        let state = directory.path().join("state");
+        warpmeter_simgpu::create(&state, &Scenario::parse(SCENARIO)?)?;
+        warpmeter_simgpu::install_libraries(&built_libraries()?, &directory.path().join("lib"))?;
+        let node = Node::open(&state)?;
+        let guard = node.lock();
+        let uuids = (0..guard.devices)
+            .zip(&guard.device)
+            .map(|(index, device)| {
+                let instances = guard.engine.iter().filter(|engine| engine.device == index && engine.ci == 1);
+                let uuids =
+                    instances.map(|engine| engine.uuid.as_str().to_owned()).filter(|uuid| !uuid.is_empty());
+                (device.uuid.as_str().to_owned(), uuids.collect())
+            })
+            .collect();
+        drop(guard);
+        Ok(Self { directory, uuids })
+    }
+
+    /// Where the simulator keeps its state: what `SIMGPU_STATE` is set to.
+    pub(crate) fn state(&self) -> PathBuf {
+        self.directory.path().join("state")
+    }
+
+    /// The simulated `libcuda.so.1`.
+    pub(crate) fn cuda(&self) -> PathBuf {
+        self.directory.path().join("lib/libcuda.so.1")
+    }
+
+    /// The daemon's configuration file.
+    pub(crate) fn config(&self) -> PathBuf {
+        self.directory.path().join("warpmeter.toml")
+    }
+
+    /// Where the daemon's log goes.
+    pub(crate) fn log(&self) -> PathBuf {
+        self.directory.path().join("daemon.log")
+    }
+
+    /// The UUID of a GPU.
+    pub(crate) fn gpu(&self, index: usize) -> Option<&str> {
+        self.uuids.get(index).map(|(gpu, _)| gpu.as_str())
+    }
+
+    /// The UUIDs of the GPU and of the device at a place: what `CUDA_VISIBLE_DEVICES` is set to.
+    pub(crate) fn device(&self, place: Place) -> (&str, &str) {
+        let (index, instance) = match place {
+            Place::Gpu(index) | Place::Replica(index, _) => (index, None),
+            Place::Mig(index, instance) => (index, Some(instance)),
+        };
+        let (gpu, instances) = &self.uuids[index];
+        (gpu, instance.map_or(gpu, |instance| &instances[instance]))
+    }
+
+    /// The id under which a device plugin would grant the device at a place.
+    fn grant(&self, place: Place) -> String {
+        let (_, device) = self.device(place);
+        match place {
+            Place::Replica(_, replica) => format!("{device}::{replica}"),
+            Place::Gpu(_) | Place::Mig(..) => device.to_owned(),
+        }
+    }
+
+    /// Writes the daemon's configuration. Without cgroups, pods cannot be told apart, and none are named.
+    pub(crate) fn configure(&self, listen: SocketAddr, with_pods: bool) -> std::io::Result<()> {
+        let home = self.directory.path();
+        let mut config = format!(
+            "[http]\nlisten = \"{listen}\"\n[nvidia]\nlibraries = [{:?}]\n[host]\ndev = {:?}\n[price]\nH100 = 2.95\n",
+            home.join("lib"),
+            self.state().join("dev"),
+        );
+        if with_pods {
+            config.push_str(&format!("[pods]\nfile = {:?}\n", home.join("pods.toml")));
+            fs::write(home.join("pods.toml"), self.pods())?;
+        }
+        let mut file = fs::File::create(self.config())?;
+        file.write_all(config.as_bytes())
+    }
+
+    fn pods(&self) -> String {
+        let (index, replicas) = SHARED;
+        let shared = &self.uuids[index].0;
+        let mut text = format!("[[device]]\nid = {shared:?}\nreplicas = {replicas}\n");
+        for role in &CAST {
+            text.push_str(&format!(
+                "[[pod]]\nuid = {:?}\nnamespace = {:?}\nname = {:?}\nlabels = {{ team = {:?} }}\n\
+                 containers = [{{ name = \"main\", id = {:?}, devices = [{:?}] }}]\n",
+                role.uid(),
+                role.namespace,
+                role.name,
+                role.team,
+                role.container(),
+                self.grant(role.place),
+            ));
+        }
+        text
+    }
+}
+
+/// Beside this program, or where cargo puts what it builds for its dependants.
+fn built_libraries() -> std::io::Result<PathBuf> {
+    let program = std::env::current_exe()?;
+    let beside = program.parent().unwrap_or(Path::new("/")).to_owned();
+    let dependencies = beside.join("deps");
+    Ok(if dependencies.join("libsimgpu_nvml.so").exists() { dependencies } else { beside })
+}

@@ -1,0 +1,184 @@
+//! The show: everything started, watched, compared with the truth, and taken down again.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io::{IsTerminal, Write};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::cast::CAST;
+use crate::cgroup::Cgroups;
+use crate::exposition::{get, scrape};
+use crate::node::SimulatedNode;
+use crate::processes::{DAEMON, Process, WORKLOAD};
+use crate::{oracle, summary};
+
+/// After the last work, the daemon needs this long to close the last windows of the shared device.
+const SETTLE: Duration = Duration::from_millis(4500);
+
+/// What the user asked for.
+#[derive(Debug)]
+pub(crate) struct Wishes {
+    pub(crate) duration: Duration,
+    pub(crate) listen: SocketAddr,
+    pub(crate) record: Option<PathBuf>,
+}
+
+type Failure = Box<dyn std::error::Error>;
+
+/// Shows the demo. Everything it made is gone when it returns, whatever happened.
+pub(crate) fn show(wishes: &Wishes) -> Result<(), Failure> {
+    let interrupted = interrupts()?;
+    let began = Instant::now();
+    let node = SimulatedNode::create()?;
+    let mut cgroups = Cgroups::new();
+    if let Err(reason) = &cgroups {
+        say(&format!(
+            "Without cgroups of their own the pods cannot be told apart, so only devices and the host are shown.\n\
+             ({reason}; run as root to see pods.)\n"
+        ))?;
+    }
+    node.configure(wishes.listen, cgroups.is_ok())?;
+    let mut daemon = start_daemon(&node, wishes)?;
+    wait_until_ready(&mut daemon, &node, wishes.listen, &interrupted)?;
+    say(&format!(
+        "ready after {:.1} s: http://{}/metrics /status /readyz\n\n",
+        began.elapsed().as_secs_f64(),
+        wishes.listen
+    ))?;
+
+    let mut workloads: Vec<Process> = Vec::new();
+    let mut pods: BTreeMap<u32, &str> = BTreeMap::new();
+    for role in &CAST {
+        say(&format!("  {:<24} {}\n", format!("{}/{}", role.namespace, role.name), role.story))?;
+        let procs = match &mut cgroups {
+            Ok(cgroups) => cgroups.container(&role.uid(), &role.container())?.into_os_string(),
+            Err(_) => "-".into(),
+        };
+        let mut arguments: Vec<OsString> = vec![WORKLOAD.into(), procs];
+        arguments.extend(role.program.iter().map(OsString::from));
+        arguments.extend(["--library".into(), node.cuda().into_os_string()]);
+        let process = Process::start(&arguments, |command| {
+            command.env("SIMGPU_STATE", node.state()).env("CUDA_VISIBLE_DEVICES", node.device(role.place).1);
+        })?;
+        pods.insert(process.pid(), role.name);
+        workloads.push(process);
+    }
+    say("\n")?;
+    watch(wishes, &node, began, &interrupted)?;
+    for workload in &mut workloads {
+        if workload.ended() {
+            say("a workload ended by itself: its figures are those until then\n")?;
+        }
+        workload.end();
+    }
+    if !interrupted.load(Ordering::Relaxed) {
+        std::thread::sleep(SETTLE);
+        let metrics = scrape(wishes.listen)?;
+        let mut truth: BTreeMap<String, f64> = BTreeMap::new();
+        for ((_, _, pid), busy) in oracle::read(&node.state())? {
+            if let Some(pod) = pods.get(&pid) {
+                *truth.entry((*pod).to_owned()).or_default() += Duration::from_nanos(busy).as_secs_f64();
+            }
+        }
+        say(
+            "\nat the end, beside the simulator's own log (used: engine time, measured; truth: as it was):\n\n",
+        )?;
+        say(&summary::table(&metrics, Some(&truth)))?;
+        say(&summary::node(&metrics, &node))?;
+    }
+    daemon.end();
+    Ok(())
+}
+
+fn start_daemon(node: &SimulatedNode, wishes: &Wishes) -> Result<Process, Failure> {
+    let mut arguments: Vec<OsString> =
+        vec![DAEMON.into(), "run".into(), "--config".into(), node.config().into_os_string()];
+    if let Some(record) = &wishes.record {
+        arguments.extend(["--record".into(), record.into()]);
+    }
+    let log = std::fs::File::create(node.log())?;
+    Ok(Process::start(&arguments, |command| {
+        command.env("SIMGPU_STATE", node.state()).stderr(log);
+    })?)
+}
+
+/// Ready is when the daemon says so: a window of every device has closed.
+fn wait_until_ready(
+    daemon: &mut Process,
+    node: &SimulatedNode,
+    listen: SocketAddr,
+    interrupted: &AtomicBool,
+) -> Result<(), Failure> {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let mut last = String::from("no answer");
+    while Instant::now() < deadline && !interrupted.load(Ordering::Relaxed) {
+        if daemon.ended() {
+            let log = std::fs::read_to_string(node.log()).unwrap_or_default();
+            return Err(format!("the daemon ended at its start:\n{log}").into());
+        }
+        match get(listen, "/readyz") {
+            Ok((200, _)) => return Ok(()),
+            Ok((_, reasons)) => last = reasons,
+            Err(error) => last = error.to_string(),
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    if interrupted.load(Ordering::Relaxed) {
+        Ok(())
+    } else {
+        Err(format!("the daemon is not ready: {last}").into())
+    }
+}
+
+/// Shows the table until it is time to end: live in a terminal, now and then elsewhere.
+fn watch(
+    wishes: &Wishes,
+    node: &SimulatedNode,
+    began: Instant,
+    interrupted: &AtomicBool,
+) -> Result<(), Failure> {
+    let live = std::io::stdout().is_terminal();
+    let until = wishes.duration.saturating_sub(SETTLE);
+    let mut drawn = 0;
+    let mut next = began.elapsed() + Duration::from_secs(if live { 1 } else { 10 });
+    while began.elapsed() < until && !interrupted.load(Ordering::Relaxed) {
+        std::thread::sleep(Duration::from_millis(100));
+        if began.elapsed() < next {
+            continue;
+        }
+        next += Duration::from_secs(if live { 1 } else { 10 });
+        let metrics = scrape(wishes.listen)?;
+        let text = format!(
+            "after {:.0} s\n{}{}",
+            began.elapsed().as_secs_f64(),
+            summary::table(&metrics, None),
+            summary::node(&metrics, node)
+        );
+        if live && drawn > 0 {
+            // Back to the first line of the last drawing, which this one replaces.
+            say(&format!("\x1b[{drawn}A\x1b[J"))?;
+        }
+        drawn = text.lines().count();
+        say(&text)?;
+    }
+    Ok(())
+}
+
+/// Set when Ctrl-C or SIGTERM asks the demo to end.
+fn interrupts() -> Result<Arc<AtomicBool>, Failure> {
+    let flag = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&flag))?;
+    }
+    Ok(flag)
+}
+
+fn say(text: &str) -> std::io::Result<()> {
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.flush()
+}

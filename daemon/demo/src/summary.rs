@@ -1,0 +1,149 @@
+//! The table: where each pod's device time goes.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use crate::cast::{CAST, Place, Role};
+use crate::exposition::Series;
+use crate::node::SimulatedNode;
+
+/// A pod's figures in seconds and money, from the daemon's metrics.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Figures {
+    pub(crate) used: f64,
+    pub(crate) active: f64,
+    idle: f64,
+    stalled: f64,
+    unknown: f64,
+    cost: f64,
+    wasted: f64,
+    cause: String,
+}
+
+/// The figures of every pod, by name.
+pub(crate) fn figures(metrics: &[Series]) -> BTreeMap<String, Figures> {
+    let mut pods: BTreeMap<String, Figures> = BTreeMap::new();
+    let mut causes: BTreeMap<String, (f64, String)> = BTreeMap::new();
+    for series in metrics.iter().filter(|series| !series.label("pod").is_empty()) {
+        let name = series.label("pod").to_owned();
+        let figures = pods.entry(name.clone()).or_default();
+        match series.name.as_str() {
+            "warpmeter_pod_gpu_seconds_total" => {
+                match series.label("state") {
+                    "active" => figures.active += series.value,
+                    "idle" => figures.idle += series.value,
+                    "stalled" => figures.stalled += series.value,
+                    _ => figures.unknown += series.value,
+                }
+                let leading = causes.entry(name).or_default();
+                if series.label("state") != "active" && series.value > leading.0 {
+                    *leading = (series.value, format!("{}/{}", series.label("state"), series.label("cause")));
+                }
+            }
+            "warpmeter_pod_gpu_used_seconds_total" => figures.used += series.value,
+            "warpmeter_pod_cost_total" => {
+                figures.cost += series.value;
+                if series.label("state") != "active" {
+                    figures.wasted += series.value;
+                }
+            }
+            _ => {}
+        }
+    }
+    for (name, (_, cause)) in causes {
+        pods.entry(name).or_default().cause = cause;
+    }
+    pods
+}
+
+/// One line a pod. With `truth`, what each truly used stands beside what was measured.
+pub(crate) fn table(metrics: &[Series], truth: Option<&BTreeMap<String, f64>>) -> String {
+    let pods = figures(metrics);
+    let mut text = String::new();
+    let truth_head = if truth.is_some() { "    truth   error" } else { "" };
+    let head = "pod                      device            allocated   active     idle  unknown     cost  not active";
+    line(&mut text, &format!("{head}     used{truth_head}  mostly"));
+    for role in &CAST {
+        let Some(figures) = pods.get(role.name) else { continue };
+        let allocated = figures.active + figures.idle + figures.stalled + figures.unknown;
+        let share = |amount: f64| if allocated > 0.0 { 100.0 * amount / allocated } else { 0.0 };
+        let mut row = format!(
+            "{:<24} {:<16} {:>8.2} s {:>7.1}% {:>7.1}% {:>7.1}% {:>8.5} {:>11.5} {:>6.2} s",
+            format!("{}/{}", role.namespace, role.name),
+            device(role),
+            allocated,
+            share(figures.active),
+            share(figures.idle),
+            share(figures.unknown),
+            figures.cost,
+            figures.wasted,
+            figures.used,
+        );
+        if let Some(truth) = truth {
+            let true_use = truth.get(role.name).copied().unwrap_or(0.0);
+            let error = if true_use > 0.0 {
+                format!("{:+.1}%", 100.0 * (figures.used / true_use - 1.0))
+            } else {
+                "-".into()
+            };
+            row.push_str(&format!(" {true_use:>6.2} s {error:>7}"));
+        }
+        line(&mut text, &format!("{row}  {}", figures.cause));
+    }
+    text
+}
+
+/// What the node as a whole did.
+pub(crate) fn node(metrics: &[Series], simulated: &SimulatedNode) -> String {
+    let mut states: BTreeMap<&str, (f64, f64)> = BTreeMap::new();
+    let mut gpus: BTreeMap<(usize, &str), f64> = BTreeMap::new();
+    for series in metrics {
+        match series.name.as_str() {
+            "warpmeter_gpu_seconds_total" => {
+                states.entry(series.label("state")).or_default().0 += series.value;
+                let gpu = (0..)
+                    .map_while(|index| simulated.gpu(index))
+                    .position(|gpu| gpu == series.label("gpu_uuid"));
+                if let Some(index) = gpu {
+                    *gpus.entry((index, series.label("state"))).or_default() += series.value;
+                }
+            }
+            "warpmeter_gpu_cost_total" => states.entry(series.label("state")).or_default().1 += series.value,
+            _ => {}
+        }
+    }
+    let total: f64 = states.values().map(|(seconds, _)| seconds).sum();
+    let mut text = String::new();
+    let parts: Vec<String> = states
+        .iter()
+        .filter(|(_, (seconds, _))| *seconds > 0.0)
+        .map(|(state, (seconds, cost))| {
+            format!("{state} {:.0}% (${cost:.4})", 100.0 * seconds / total.max(1e-9))
+        })
+        .collect();
+    line(&mut text, &format!("node: {total:.1} GPU seconds: {}", parts.join(", ")));
+    let errors: Vec<f64> = metrics
+        .iter()
+        .filter(|series| series.name == "warpmeter_conservation_error_seconds")
+        .map(|series| series.value)
+        .collect();
+    if let [error] = errors[..] {
+        line(&mut text, &format!("conservation error: {error}"));
+    }
+    text
+}
+
+fn device(role: &Role) -> String {
+    match role.place {
+        Place::Gpu(index) => format!("GPU {index}"),
+        Place::Mig(index, instance) => format!("GPU {index} MIG {instance}"),
+        Place::Replica(index, replica) => format!("GPU {index} replica {replica}"),
+    }
+}
+
+fn line(text: &mut String, row: &str) {
+    // Writing to a string does not fail.
+    if writeln!(text, "{row}").is_err() {
+        text.push('\n');
+    }
+}

@@ -1,0 +1,103 @@
+//! Where data comes from, and where checkpoints go.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use crate::programs::{ProgramError, compute};
+use crate::stop::End;
+use crate::{Wait, Waiter};
+
+/// Writes a checkpoint and waits until it is on the disk.
+pub(crate) fn write_checkpoint(path: &Path, bytes: usize) -> Result<(), ProgramError> {
+    let fail = |e| ProgramError::File(path.to_owned(), e);
+    let mut file = File::create(path).map_err(fail)?;
+    let block = vec![7_u8; 1 << 20];
+    let mut left = bytes;
+    while left > 0 {
+        let part = block.get(..left.min(block.len())).unwrap_or_default();
+        file.write_all(part).map_err(fail)?;
+        left -= part.len();
+    }
+    file.sync_data().map_err(fail)
+}
+
+/// Where a waiter's data comes from.
+pub(crate) enum Data {
+    /// Time.
+    Nothing,
+    /// A file, past the page cache where the file system allows it.
+    File { file: File, path: PathBuf, buffer: Vec<u8>, aligned: usize, offset: u64 },
+    /// A thread of this process.
+    Thread(mpsc::Receiver<()>),
+    /// A feeder.
+    Feeder { connection: TcpStream, address: SocketAddr, buffer: Vec<u8> },
+}
+
+impl Data {
+    /// Opens what a plan names.
+    pub(crate) fn open(plan: &Waiter) -> Result<Self, ProgramError> {
+        match plan.wait {
+            Wait::Sleep | Wait::Cpu => Ok(Self::Nothing),
+            Wait::Lock => {
+                let (send, receive) = mpsc::sync_channel(0);
+                let time = Duration::from_micros(plan.wait_us);
+                std::thread::spawn(move || {
+                    loop {
+                        compute(time);
+                        if send.send(()).is_err() {
+                            return;
+                        }
+                    }
+                });
+                Ok(Self::Thread(receive))
+            }
+            Wait::Network => {
+                let address = plan.connect;
+                let fail = |e| ProgramError::Network(address, e);
+                let connection = TcpStream::connect(address).map_err(fail)?;
+                connection.set_read_timeout(Some(Duration::from_secs(5))).map_err(fail)?;
+                Ok(Self::Feeder { connection, address, buffer: vec![0; plan.read_kib << 10] })
+            }
+            Wait::Disk => {
+                let path = plan.file.clone().unwrap_or_else(|| "/proc/self/exe".into());
+                let direct = File::options().read(true).custom_flags(libc::O_DIRECT).open(&path);
+                let file =
+                    direct.or_else(|_| File::open(&path)).map_err(|e| ProgramError::File(path.clone(), e))?;
+                let buffer = vec![0; (plan.read_kib << 10) + 4096];
+                let aligned = buffer.as_ptr().align_offset(4096).min(4096);
+                Ok(Self::File { file, path, buffer, aligned, offset: 0 })
+            }
+        }
+    }
+
+    /// Waits for the data of one step.
+    pub(crate) fn wait(&mut self, plan: &Waiter, end: End) -> Result<(), ProgramError> {
+        match self {
+            Self::Nothing if plan.wait == Wait::Cpu => compute(Duration::from_micros(plan.wait_us)),
+            Self::Nothing => end.sleep(Duration::from_micros(plan.wait_us)),
+            Self::Thread(data) => {
+                // The thread lives as long as this end of the channel.
+                data.recv_timeout(Duration::from_secs(1)).unwrap_or_default();
+            }
+            Self::Feeder { connection, address, buffer } => {
+                let size = u32::try_from(buffer.len()).unwrap_or(u32::MAX);
+                connection
+                    .write_all(&size.to_le_bytes())
+                    .and_then(|()| connection.read_exact(buffer))
+                    .map_err(|e| ProgramError::Network(*address, e))?;
+            }
+            Self::File { file, path, buffer, aligned, offset } => {
+                let range = *aligned..*aligned + (plan.read_kib << 10);
+                let target = buffer.get_mut(range).unwrap_or_default();
+                let read = file.read_at(target, *offset).map_err(|e| ProgramError::File(path.clone(), e))?;
+                *offset = if read < target.len() { 0 } else { *offset + read as u64 };
+            }
+        }
+        Ok(())
+    }
+}
