@@ -1,1 +1,16 @@
-//! Integration tests.
+//! Integration tests: the real daemon, as a process, over a simulated driver and the real kernel.
+#![allow(
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "a test that meets what it did not expect has failed"
+)]
+
+mod attribution;
+mod config;
+mod exposition;
+mod faults;
+mod golden;
+mod http;
+mod missing;
+mod processes;
+mod scraped;

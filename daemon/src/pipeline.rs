@@ -35,6 +35,7 @@ pub struct Intake {
 
 impl Intake {
     /// An intake for the facts of `source`, with its own count of losses.
+    #[must_use]
     pub fn of(&self, source: Source) -> Self {
         Self { source, facts: self.facts.clone(), lost: Arc::default() }
     }

@@ -68,7 +68,7 @@ pub fn parse(text: &str) -> Result<Pods, Vec<String>> {
     for entry in file.device {
         match device_id::parse(&entry.id) {
             _ if entry.replicas == 0 => {
-                problems.push(format!("device {:?}: replicas must be at least 1", entry.id))
+                problems.push(format!("device {:?}: replicas must be at least 1", entry.id));
             }
             Some((device, warpmeter_core::fact::GrantPart::Whole)) => {
                 pods.replicas.push(Replicas { device, count: entry.replicas });
@@ -93,7 +93,7 @@ pub fn parse(text: &str) -> Result<Pods, Vec<String>> {
             for id in &container.devices {
                 match device_id::parse(id) {
                     Some((device, part)) => {
-                        pod.grants.push(Grant { container: container.name.clone(), device, part })
+                        pod.grants.push(Grant { container: container.name.clone(), device, part });
                     }
                     None => problems.push(format!(
                         "pod {:?}, container {:?}: unknown device id {id:?}",

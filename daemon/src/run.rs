@@ -141,7 +141,9 @@ async fn watch_node(config: &Config, options: Options) -> Result<Arc<Page>, RunE
             while !stop.load(Ordering::Relaxed) {
                 let mut facts = Vec::new();
                 file.poll(&mut facts);
-                facts.into_iter().for_each(|fact| pods.put(fact));
+                for fact in facts {
+                    pods.put(fact);
+                }
                 pause(PODS_EVERY, stop);
             }
         })?;
@@ -230,7 +232,9 @@ fn watch_host(
                 facts.push(Fact::Health(now));
             }
         }
-        facts.drain(..).for_each(|fact| intake.put(fact));
+        for fact in facts.drain(..) {
+            intake.put(fact);
+        }
     }
 }
 

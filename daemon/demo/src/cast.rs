@@ -114,7 +114,8 @@ impl Role {
 
     /// The identifier of its only container.
     pub(crate) fn container(&self) -> String {
-        (0..4).map(|part| format!("{:016x}", fnv(&format!("{}{part}", self.name)))).collect()
+        let part = |part: u32| fnv(&format!("{}{part}", self.name));
+        format!("{:016x}{:016x}{:016x}{:016x}", part(0), part(1), part(2), part(3))
     }
 }
 

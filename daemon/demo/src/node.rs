@@ -10,12 +10,15 @@ use warpmeter_simgpu::{Node, Scenario};
 
 use crate::cast::{CAST, Place, SCENARIO, SHARED};
 
+/// Compute slices of the simulated GPUs.
+const SLICES: f64 = 7.0;
+
 /// A simulated node. Dropped, its files are removed.
 #[derive(Debug)]
 pub(crate) struct SimulatedNode {
     directory: TempDir,
-    /// UUID of each GPU, and of its instances.
-    uuids: Vec<(String, Vec<String>)>,
+    /// UUID of each GPU; UUID and part of the GPU's compute slices of each of its instances.
+    uuids: Vec<(String, Vec<(String, f64)>)>,
 }
 
 impl SimulatedNode {
@@ -31,9 +34,10 @@ impl SimulatedNode {
             .zip(&guard.device)
             .map(|(index, device)| {
                 let instances = guard.engine.iter().filter(|engine| engine.device == index && engine.ci == 1);
-                let uuids =
-                    instances.map(|engine| engine.uuid.as_str().to_owned()).filter(|uuid| !uuid.is_empty());
-                (device.uuid.as_str().to_owned(), uuids.collect())
+                let named = instances.filter(|engine| !engine.uuid.as_str().is_empty());
+                let described =
+                    named.map(|engine| (engine.uuid.as_str().to_owned(), f64::from(engine.slices) / SLICES));
+                (device.uuid.as_str().to_owned(), described.collect())
             })
             .collect();
         drop(guard);
@@ -65,19 +69,20 @@ impl SimulatedNode {
         self.uuids.get(index).map(|(gpu, _)| gpu.as_str())
     }
 
-    /// The UUIDs of the GPU and of the device at a place: what `CUDA_VISIBLE_DEVICES` is set to.
-    pub(crate) fn device(&self, place: Place) -> (&str, &str) {
+    /// The UUID of the device at a place, which is what `CUDA_VISIBLE_DEVICES` is set to, and how much of its GPU
+    /// it is.
+    pub(crate) fn device(&self, place: Place) -> (&str, f64) {
         let (index, instance) = match place {
             Place::Gpu(index) | Place::Replica(index, _) => (index, None),
             Place::Mig(index, instance) => (index, Some(instance)),
         };
         let (gpu, instances) = &self.uuids[index];
-        (gpu, instance.map_or(gpu, |instance| &instances[instance]))
+        instance.map_or((gpu, 1.0), |instance| (&instances[instance].0, instances[instance].1))
     }
 
     /// The id under which a device plugin would grant the device at a place.
     fn grant(&self, place: Place) -> String {
-        let (_, device) = self.device(place);
+        let (device, _) = self.device(place);
         match place {
             Place::Replica(_, replica) => format!("{device}::{replica}"),
             Place::Gpu(_) | Place::Mig(..) => device.to_owned(),
@@ -88,12 +93,12 @@ impl SimulatedNode {
     pub(crate) fn configure(&self, listen: SocketAddr, with_pods: bool) -> std::io::Result<()> {
         let home = self.directory.path();
         let mut config = format!(
-            "[http]\nlisten = \"{listen}\"\n[nvidia]\nlibraries = [{:?}]\n[host]\ndev = {:?}\n[price]\nH100 = 2.95\n",
-            home.join("lib"),
-            self.state().join("dev"),
+            "[http]\nlisten = \"{listen}\"\n[nvidia]\nlibraries = [\"{}\"]\n[host]\ndev = \"{}\"\n[price]\nH100 = 2.95\n",
+            home.join("lib").display(),
+            self.state().join("dev").display(),
         );
         if with_pods {
-            config.push_str(&format!("[pods]\nfile = {:?}\n", home.join("pods.toml")));
+            config.push_str(&format!("[pods]\nfile = \"{}\"\n", home.join("pods.toml").display()));
             fs::write(home.join("pods.toml"), self.pods())?;
         }
         let mut file = fs::File::create(self.config())?;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::cast::CAST;
+use crate::cast::{CAST, Role};
 use crate::cgroup::Cgroups;
 use crate::exposition::{get, scrape};
 use crate::node::SimulatedNode;
@@ -51,7 +51,7 @@ pub(crate) fn show(wishes: &Wishes) -> Result<(), Failure> {
     ))?;
 
     let mut workloads: Vec<Process> = Vec::new();
-    let mut pods: BTreeMap<u32, &str> = BTreeMap::new();
+    let mut pods: BTreeMap<u32, &Role> = BTreeMap::new();
     for role in &CAST {
         say(&format!("  {:<24} {}\n", format!("{}/{}", role.namespace, role.name), role.story))?;
         let procs = match &mut cgroups {
@@ -62,9 +62,9 @@ pub(crate) fn show(wishes: &Wishes) -> Result<(), Failure> {
         arguments.extend(role.program.iter().map(OsString::from));
         arguments.extend(["--library".into(), node.cuda().into_os_string()]);
         let process = Process::start(&arguments, |command| {
-            command.env("SIMGPU_STATE", node.state()).env("CUDA_VISIBLE_DEVICES", node.device(role.place).1);
+            command.env("SIMGPU_STATE", node.state()).env("CUDA_VISIBLE_DEVICES", node.device(role.place).0);
         })?;
-        pods.insert(process.pid(), role.name);
+        pods.insert(process.pid(), role);
         workloads.push(process);
     }
     say("\n")?;
@@ -80,8 +80,11 @@ pub(crate) fn show(wishes: &Wishes) -> Result<(), Failure> {
         let metrics = scrape(wishes.listen)?;
         let mut truth: BTreeMap<String, f64> = BTreeMap::new();
         for ((_, _, pid), busy) in oracle::read(&node.state())? {
-            if let Some(pod) = pods.get(&pid) {
-                *truth.entry((*pod).to_owned()).or_default() += Duration::from_nanos(busy).as_secs_f64();
+            if let Some(role) = pods.get(&pid) {
+                // The simulator logs an instance's own time; the daemon tells time of the whole GPU.
+                let (_, part) = node.device(role.place);
+                *truth.entry(role.name.to_owned()).or_default() +=
+                    part * Duration::from_nanos(busy).as_secs_f64();
             }
         }
         say(

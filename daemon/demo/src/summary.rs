@@ -60,18 +60,17 @@ pub(crate) fn figures(metrics: &[Series]) -> BTreeMap<String, Figures> {
 pub(crate) fn table(metrics: &[Series], truth: Option<&BTreeMap<String, f64>>) -> String {
     let pods = figures(metrics);
     let mut text = String::new();
-    let truth_head = if truth.is_some() { "    truth   error" } else { "" };
-    let head = "pod                      device            allocated   active     idle  unknown     cost  not active";
-    line(&mut text, &format!("{head}     used{truth_head}  mostly"));
+    let truth_head = if truth.is_some() { "  true s   error" } else { "" };
+    let head = "pod                     device           held s  active    idle unknown    cost $   waste $";
+    line(&mut text, &format!("{head}  used s{truth_head}  not active, mostly"));
     for role in &CAST {
         let Some(figures) = pods.get(role.name) else { continue };
-        let allocated = figures.active + figures.idle + figures.stalled + figures.unknown;
-        let share = |amount: f64| if allocated > 0.0 { 100.0 * amount / allocated } else { 0.0 };
+        let held = figures.active + figures.idle + figures.stalled + figures.unknown;
+        let share = |amount: f64| if held > 0.0 { 100.0 * amount / held } else { 0.0 };
         let mut row = format!(
-            "{:<24} {:<16} {:>8.2} s {:>7.1}% {:>7.1}% {:>7.1}% {:>8.5} {:>11.5} {:>6.2} s",
+            "{:<23} {:<15} {held:>7.2} {:>6.1}% {:>6.1}% {:>6.1}% {:>9.5} {:>9.5} {:>7.2}",
             format!("{}/{}", role.namespace, role.name),
             device(role),
-            allocated,
             share(figures.active),
             share(figures.idle),
             share(figures.unknown),
@@ -81,12 +80,14 @@ pub(crate) fn table(metrics: &[Series], truth: Option<&BTreeMap<String, f64>>) -
         );
         if let Some(truth) = truth {
             let true_use = truth.get(role.name).copied().unwrap_or(0.0);
-            let error = if true_use > 0.0 {
+            // A single kernel is too little to speak of its percentage.
+            let telling = true_use >= 0.05;
+            let error = if telling {
                 format!("{:+.1}%", 100.0 * (figures.used / true_use - 1.0))
             } else {
                 "-".into()
             };
-            row.push_str(&format!(" {true_use:>6.2} s {error:>7}"));
+            row.push_str(&format!(" {true_use:>7.2} {error:>7}"));
         }
         line(&mut text, &format!("{row}  {}", figures.cause));
     }

@@ -83,7 +83,7 @@ impl<'t> Section<'t> {
             match parse(value.get_ref()) {
                 Ok(parsed) => *place = parsed,
                 Err(wanted) => {
-                    self.problem(value.span().start, format!("`{key}` in [{}]: {wanted}", self.name))
+                    self.problem(value.span().start, format!("`{key}` in [{}]: {wanted}", self.name));
                 }
             }
         }

@@ -41,7 +41,7 @@ pub(super) fn address(value: &DeValue<'_>) -> Parsed<SocketAddr> {
 pub(super) fn path(value: &DeValue<'_>) -> Parsed<PathBuf> {
     let wanted = "an absolute path";
     let path = PathBuf::from(string(value, wanted)?);
-    if path.is_absolute() { Ok(path) } else { Err(format!("wants {wanted}, got {:?}", path.as_os_str())) }
+    if path.is_absolute() { Ok(path) } else { Err(format!("wants {wanted}, got \"{}\"", path.display())) }
 }
 
 pub(super) fn paths(value: &DeValue<'_>) -> Parsed<Vec<PathBuf>> {

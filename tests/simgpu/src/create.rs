@@ -1,14 +1,14 @@
 //! Making a node: from a scenario to a state directory.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use crate::layout::{
-    Device, Engine, MAGIC, MAX_DEVICES, MAX_ENGINES, NONE, Shared, Text, VERSION, index,
-};
+use crate::layout::{Device, Engine, MAGIC, MAX_DEVICES, MAX_ENGINES, NONE, Shared, VERSION, index};
 use crate::node::{ORACLE_FILE, STATE_FILE, map};
 use crate::preset::{Model, Preset};
 use crate::scenario::{Gpu, Mig, Scenario};
+use crate::text::Text;
 use crate::{Error, clock};
 
 const MIB: u64 = 1 << 20;
@@ -40,7 +40,12 @@ pub fn create(dir: &Path, scenario: &Scenario) -> Result<(), Error> {
     let unmapped = unsafe { rustix::mm::munmap(mapped.as_ptr().cast(), size_of::<Shared>()) };
     unmapped.map_err(|e| Error::file("unmap", &fresh, e))?;
     filled?;
-    let make = |name: &Path| File::create(name).map(drop).map_err(|e| Error::file("create", name, e));
+    // As open as the real device files: a reader need not be root, but it must take part in the lock.
+    let open_to_all = |file: &File| file.set_permissions(Permissions::from_mode(0o666));
+    let make = |name: &Path| {
+        File::create(name).and_then(|f| open_to_all(&f)).map_err(|e| Error::file("create", name, e))
+    };
+    open_to_all(&file).map_err(|e| Error::file("set permissions", &fresh, e))?;
     make(&dir.join(ORACLE_FILE))?;
     for name in ["nvidiactl", "nvidia-uvm"] {
         make(&dir.join("dev").join(name))?;
@@ -78,7 +83,9 @@ fn fill(s: &mut Shared, scenario: &Scenario) -> Result<(), Error> {
     for gpu in &scenario.gpu {
         let named = gpu.uuid.is_some() || gpu.minor.is_some() || gpu.pci.is_some();
         if gpu.count > 1 && (named || gpu.mig.iter().any(|m| m.uuid.is_some())) {
-            return Err(Error::Invalid("gpu: `count` above 1 leaves no room for uuid, minor or pci".to_owned()));
+            return Err(Error::Invalid(
+                "gpu: `count` above 1 leaves no room for uuid, minor or pci".to_owned(),
+            ));
         }
         for _ in 0..gpu.count {
             add_gpu(s, scenario.seed, gpu)?;
@@ -172,7 +179,9 @@ fn add_instances(s: &mut Shared, device: usize, seed: u64, gpu: &Gpu, preset: &P
         add_engine(s, device, &part)?;
     }
     if compute > 7 || memory > 8 {
-        return Err(Error::Invalid(format!("MIG instances take {compute} of 7 compute and {memory} of 8 memory slices")));
+        return Err(Error::Invalid(format!(
+            "MIG instances take {compute} of 7 compute and {memory} of 8 memory slices"
+        )));
     }
     Ok(())
 }

@@ -31,7 +31,11 @@ pub enum Error {
 }
 
 impl Error {
-    pub(crate) fn file(action: &'static str, path: impl Into<PathBuf>, source: impl Into<std::io::Error>) -> Self {
+    pub(crate) fn file(
+        action: &'static str,
+        path: impl Into<PathBuf>,
+        source: impl Into<std::io::Error>,
+    ) -> Self {
         Self::File { action, path: path.into(), source: source.into() }
     }
 }

@@ -65,7 +65,9 @@ fn record(fault: &Fault, zero: u64) -> Result<FaultRecord, Error> {
         (None, None) => u64::MAX,
         (Some(until), None) => zero.saturating_add(nanos(until)?),
         (None, Some(length)) => from.saturating_add(nanos(length)?),
-        (Some(_), Some(_)) => return Err(Error::Invalid("fault: give until_s or for_s, not both".to_owned())),
+        (Some(_), Some(_)) => {
+            return Err(Error::Invalid("fault: give until_s or for_s, not both".to_owned()));
+        }
     };
     let missing = |what| Error::Invalid(format!("fault {:?}: `{what}` is missing", fault.kind));
     let name = || fault.function.as_deref().map(hash).ok_or_else(|| missing("function"));

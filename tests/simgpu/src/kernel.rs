@@ -69,7 +69,12 @@ impl Kernel {
         }
         let bits = |from: u32, count: u32| u32::try_from((handle >> from) & ((1 << count) - 1)).unwrap_or(0);
         let percent = |from| bits(from, 7).min(100) * 10;
-        let load = Load { sm: bits(32, 10).min(1000), occupancy: percent(42), dram: percent(49), tensor: percent(56) };
+        let load = Load {
+            sm: bits(32, 10).min(1000),
+            occupancy: percent(42),
+            dram: percent(49),
+            tensor: percent(56),
+        };
         Some(Self { nanos: u64::from(bits(0, 32)) * 100, load })
     }
 

@@ -5,10 +5,12 @@
 
 use std::fmt;
 
+use crate::text::Text;
+
 /// Identifies the file.
 pub const MAGIC: u64 = 0x5350_5547_4d49_5357;
 /// Changes with every change to these records.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Devices a node can have.
 pub const MAX_DEVICES: usize = 16;
 /// Engines: one per undivided device or GPU instance.
@@ -385,6 +387,8 @@ pub struct Shared {
     pub driver_version: Text<32>,
     /// Last housekeeping.
     pub swept: u64,
+    /// Last look for dead processes.
+    pub buried: u64,
     /// Times that a dead process's lock was taken over.
     pub recoveries: u64,
     /// Oracle records lost because nobody could write them.
@@ -417,43 +421,10 @@ pub struct Shared {
 
 impl fmt::Debug for Shared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shared").field("devices", &self.devices).field("epoch", &self.epoch).finish_non_exhaustive()
-    }
-}
-
-/// A short text of fixed capacity.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct Text<const N: usize> {
-    bytes: [u8; N],
-}
-
-impl<const N: usize> Text<N> {
-    /// As much of `text` as fits before the closing zero byte.
-    pub fn new(text: &str) -> Self {
-        let mut bytes = [0; N];
-        for (to, from) in bytes.iter_mut().take(N.saturating_sub(1)).zip(text.bytes()) {
-            *to = from;
-        }
-        Self { bytes }
-    }
-
-    /// The text.
-    pub fn as_str(&self) -> &str {
-        let len = self.bytes.iter().position(|&b| b == 0).unwrap_or(N);
-        std::str::from_utf8(self.bytes.get(..len).unwrap_or_default()).unwrap_or_default()
-    }
-}
-
-impl<const N: usize> fmt::Debug for Text<N> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.as_str().fmt(f)
-    }
-}
-
-impl<const N: usize> PartialEq<str> for Text<N> {
-    fn eq(&self, other: &str) -> bool {
-        self.as_str() == other
+        f.debug_struct("Shared")
+            .field("devices", &self.devices)
+            .field("epoch", &self.epoch)
+            .finish_non_exhaustive()
     }
 }
 

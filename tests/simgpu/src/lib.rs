@@ -5,7 +5,7 @@
 //!
 //! One call's way: a library's entry takes the lock ([`Node::lock`]), the model advances to the time read then
 //! ([`layout::Shared::advance`]), and the call reads or changes what it finds.
-#![expect(
+#![allow(
     clippy::indexing_slicing,
     clippy::missing_panics_doc,
     reason = "table indexes come from the tables themselves; a test instrument may stop on a broken one"
@@ -26,6 +26,8 @@ mod process;
 pub mod queue;
 mod sample;
 pub mod scenario;
+pub mod text;
+mod turn;
 pub mod wait;
 
 use std::path::Path;

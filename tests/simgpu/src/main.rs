@@ -19,13 +19,8 @@ fn main() -> ExitCode {
     match Command::parse(&words).map(run) {
         Some(Ok(text)) => say(std::io::stdout(), &text, ExitCode::SUCCESS),
         Some(Err(error)) => {
-            let mut text = format!("simgpu: {error}");
-            let mut cause = std::error::Error::source(&error);
-            while let Some(source) = cause {
-                text.push_str(&format!(": {source}"));
-                cause = source.source();
-            }
-            say(std::io::stderr(), &format!("{text}\n"), ExitCode::FAILURE)
+            let cause = std::error::Error::source(&error).map_or(String::new(), |c| format!(": {c}"));
+            say(std::io::stderr(), &format!("simgpu: {error}{cause}\n"), ExitCode::FAILURE)
         }
         None => say(std::io::stderr(), USAGE, ExitCode::from(64)),
     }
@@ -80,8 +75,11 @@ fn run(command: Command<'_>) -> Result<String, Error> {
         ("create", Some(scenario)) => {
             warpmeter_simgpu::create(state, &Scenario::load(&scenario)?)?;
             if let Some(to) = command.libraries {
-                let program = std::env::current_exe()
-                    .map_err(|source| Error::File { action: "find", path: "simgpu".into(), source })?;
+                let program = std::env::current_exe().map_err(|source| Error::File {
+                    action: "find",
+                    path: "simgpu".into(),
+                    source,
+                })?;
                 warpmeter_simgpu::install_libraries(program.parent().unwrap_or(Path::new(".")), &to)?;
             }
             Ok(String::new())
@@ -103,17 +101,17 @@ fn show(state: &Path) -> Result<String, Error> {
     let mut guard = node.lock();
     let now = guard.now;
     guard.advance_all(now);
-    let mut text = format!(
-        "elapsed {:.3} s, faults {}, lock recoveries {}, oracle records lost {}\n",
+    let mut lines = vec![format!(
+        "elapsed {:.3} s, faults {}, lock recoveries {}, oracle records lost {}",
         seconds(now - guard.epoch),
         guard.faults,
         guard.recoveries,
         guard.log_lost
-    );
+    )];
     for e in guard.engine.iter().take(guard.engines as usize) {
         let Some(device) = guard.device.get(e.device as usize) else { continue };
-        text.push_str(&format!(
-            "gpu {} {} {} {}: active {:.3} s, sm {:.3} s, memory {} of {} MiB, queued {}\n",
+        lines.push(format!(
+            "gpu {} {} {} {}: active {:.3} s, sm {:.3} s, memory {} of {} MiB, queued {}",
             e.device,
             device.preset().name,
             device.uuid.as_str(),
@@ -124,20 +122,21 @@ fn show(state: &Path) -> Result<String, Error> {
             e.memory >> 20,
             e.pending
         ));
-        for &c in e.listed() {
-            let Some(c) = guard.client.get(c as usize) else { continue };
-            text.push_str(&format!(
-                "  pid {}: active {:.3} s, sm {:.3} s, memory {} MiB, contexts {}, queued {}\n",
+        let clients = e.listed().iter().filter_map(|&c| guard.client.get(c as usize));
+        lines.extend(clients.map(|c| {
+            format!(
+                "  pid {}: active {:.3} s, sm {:.3} s, memory {} MiB, contexts {}, queued {}",
                 c.pid,
                 seconds(c.totals.active),
                 seconds(c.totals.sm / 1000),
                 c.memory >> 20,
                 c.contexts,
                 c.pending
-            ));
-        }
+            )
+        }));
     }
-    Ok(text)
+    lines.push(String::new());
+    Ok(lines.join("\n"))
 }
 
 #[expect(clippy::cast_precision_loss, reason = "shown with three decimals")]

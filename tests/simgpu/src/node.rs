@@ -3,6 +3,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::ops::{Deref, DerefMut};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 use std::sync::Mutex;
@@ -10,7 +11,7 @@ use std::sync::Mutex;
 use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::layout::{LOG_RECORDS, MAGIC, Shared, VERSION};
-use crate::{Error, clock, oracle};
+use crate::{Error, Process, clock, oracle};
 
 /// The variable that names the state directory.
 pub const STATE_VARIABLE: &str = "SIMGPU_STATE";
@@ -24,6 +25,8 @@ pub const ORACLE_FILE: &str = "oracle.jsonl";
 pub struct Node {
     shared: NonNull<Shared>,
     dir: PathBuf,
+    /// Device and inode of the state file.
+    file: (u64, u64),
     log: Mutex<Option<File>>,
 }
 
@@ -42,21 +45,30 @@ impl Node {
             .write(true)
             .open(&path)
             .map_err(|e| Error::file("open state file", &path, e))?;
-        let length = file.metadata().map_err(|e| Error::file("inspect state file", &path, e))?.len();
-        if length != size_of::<Shared>() as u64 {
+        let metadata = file.metadata().map_err(|e| Error::file("inspect state file", &path, e))?;
+        if metadata.len() != size_of::<Shared>() as u64 {
             return Err(Error::Version(path));
         }
         let shared = map(&file).map_err(|e| Error::file("map state file", &path, e))?;
-        let node = Self { shared, dir: dir.to_owned(), log: Mutex::new(None) };
-        // SAFETY: the mapping is as long as `Shared` (checked above); these two words never change
-        // after creation, so reading them needs no lock.
-        let (magic, version) = unsafe { ((*shared.as_ptr()).magic, (*shared.as_ptr()).version) };
+        let file = (metadata.dev(), metadata.ino());
+        let node = Self { shared, dir: dir.to_owned(), file, log: Mutex::new(None) };
+        // SAFETY: the mapping is as long as `Shared` (checked above); this word never changes after creation, so
+        // reading it needs no lock.
+        let magic = unsafe { (*shared.as_ptr()).magic };
+        // SAFETY: as above.
+        let version = unsafe { (*shared.as_ptr()).version };
         if (magic, version) == (MAGIC, VERSION) { Ok(node) } else { Err(Error::Version(path)) }
     }
 
     /// Opens the node that `SIMGPU_STATE` names, if any.
     pub fn from_env() -> Option<Self> {
         Self::open(Path::new(&std::env::var_os(STATE_VARIABLE)?)).ok()
+    }
+
+    /// Whether the directory holds this node no longer: it was made anew, or is gone.
+    pub fn replaced(&self) -> bool {
+        let now = std::fs::metadata(self.dir.join(STATE_FILE));
+        now.map_or(true, |m| (m.dev(), m.ino()) != self.file)
     }
 
     /// The state directory.
@@ -92,8 +104,17 @@ impl Node {
             return;
         }
         guard.swept = now;
+        guard.buried = now;
+        let processes = guard.processes();
+        drop(guard);
+        // Reading `/proc` takes longer than anything else here, so it is done without the lock.
+        let dead: Vec<Process> = processes.into_iter().filter(|p| !p.alive()).collect();
+        let mut guard = self.lock();
+        let now = guard.now;
+        for process in dead {
+            guard.remove_process(process);
+        }
         guard.advance_all(now);
-        guard.bury_dead();
         oracle::close_old(&mut guard, now);
         self.write_log(&mut guard);
     }

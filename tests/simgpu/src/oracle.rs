@@ -29,7 +29,8 @@ pub(crate) fn busy(s: &mut Shared, client: u32, from: u64, until: u64) {
     let alone = s.engine[engine].last_active == client;
     s.engine[engine].last_active = client;
     let [start, end, time] = s.client[at].open;
-    let continues = end != 0 && (from == end || alone && from - end <= s.merge_gap) && until - start <= LONGEST;
+    let continues =
+        end != 0 && (from == end || alone && from - end <= s.merge_gap) && until - start <= LONGEST;
     if continues {
         s.client[at].open = [start, until, time + (until - from)];
     } else {
@@ -84,11 +85,12 @@ pub(crate) fn lines(s: &Shared) -> String {
         };
         let LogRecord { pid, start, end, busy, .. } = r;
         let gpu = device.uuid.as_str();
-        // Writing to a `String` cannot fail.
-        let _ = writeln!(
+        // Writing to a `String` does not fail.
+        writeln!(
             text,
             r#"{{"gpu":"{gpu}","mig":{mig},"pid":{pid},"start_ns":{start},"end_ns":{end},"busy_ns":{busy}}}"#
-        );
+        )
+        .unwrap_or_default();
     }
     text
 }

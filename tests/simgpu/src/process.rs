@@ -1,12 +1,13 @@
 //! Processes: who holds contexts and memory on which engine, and what happens when they die.
 
+use crate::clock::MILLI;
 use crate::layout::{
-    Client, MAX_CLIENTS, MAX_CLIENT_STREAMS, MAX_ENGINE_CLIENTS, MAX_STREAMS, NONE, Shared, Totals, index,
+    Client, MAX_CLIENT_STREAMS, MAX_CLIENTS, MAX_ENGINE_CLIENTS, MAX_STREAMS, NONE, Shared, Totals, index,
 };
 use crate::{Refused, model, oracle};
 
 /// A process, told apart from a later one with the same pid.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Process {
     /// Its pid, as this process sees it.
     pub pid: u32,
@@ -133,6 +134,23 @@ impl Shared {
             if c.used == 1 && c.pid == process.pid && c.start == process.start {
                 self.remove(client);
             }
+        }
+    }
+
+    /// Processes with contexts.
+    pub(crate) fn processes(&self) -> Vec<Process> {
+        let used = self.client.iter().take(self.client_slots as usize).filter(|c| c.used == 1);
+        let mut found: Vec<Process> = used.map(|c| Process { pid: c.pid, start: c.start }).collect();
+        found.sort_unstable();
+        found.dedup();
+        found
+    }
+
+    /// Removes processes that no longer run, at most every 100 ms: looking costs some microseconds a process.
+    pub fn bury_dead_sometimes(&mut self, now: u64) {
+        if now.saturating_sub(self.buried) >= 100 * MILLI {
+            self.buried = now;
+            self.bury_dead();
         }
     }
 

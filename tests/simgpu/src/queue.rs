@@ -1,8 +1,6 @@
 //! Streams, events and what is put into them.
 
-use crate::layout::{
-    Event, Load, MAX_CLIENT_STREAMS, NONE, Op, QUEUE_DEPTH, Shared, index, kind,
-};
+use crate::layout::{Event, Load, MAX_CLIENT_STREAMS, NONE, Op, QUEUE_DEPTH, Shared, index, kind};
 use crate::{Refused, model};
 
 /// Bandwidth between pinned host memory and a device, bytes per second.

@@ -104,8 +104,10 @@ impl Shared {
         let now = engines.first().map_or(self.epoch, |e| e.now);
         let idle = u128::from(d.idle_w) * u128::from(now.saturating_sub(self.epoch));
         let range = u128::from(d.max_w.saturating_sub(d.idle_w));
-        let busy: u128 =
-            engines.iter().map(|e| u128::from(e.totals.power) * range * u128::from(e.slices) / 7 / 1000).sum();
+        let busy: u128 = engines
+            .iter()
+            .map(|e| u128::from(e.totals.power) * range * u128::from(e.slices) / 7 / 1000)
+            .sum();
         u64::try_from((idle + busy) / 1_000_000).unwrap_or(u64::MAX)
     }
 

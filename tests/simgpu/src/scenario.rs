@@ -279,7 +279,9 @@ impl Fault {
                 word.split_once('=').ok_or_else(|| Error::Invalid(format!("`{word}` is not key=value")))?;
             let bare = value.parse::<f64>().is_ok();
             let quote = if bare { "" } else { "\"" };
-            text.push_str(&format!("{key} = {quote}{value}{quote}\n"));
+            for part in [key, " = ", quote, value, quote, "\n"] {
+                text.push_str(part);
+            }
         }
         toml::from_str(&text).map_err(|e| Error::from(Box::new(e)))
     }

@@ -1,4 +1,5 @@
 //! Properties of the model, on a clock that the tests move.
+#![allow(clippy::unwrap_used, reason = "a failed step is a failed test")]
 
 use std::collections::BTreeMap;
 use std::time::Instant;

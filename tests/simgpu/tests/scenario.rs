@@ -1,4 +1,5 @@
 //! Scenarios: what is accepted, what is refused and how, and faults in their time.
+#![allow(clippy::unwrap_used, reason = "a failed step is a failed test")]
 
 use tempfile::TempDir;
 use warpmeter_simgpu::{Error, Fault, FaultKind, Model, Node, Scenario, hash};
@@ -42,7 +43,8 @@ fn faults_say_what_they_lack() {
 fn identities_are_stable_distinct_and_depend_on_the_seed() {
     let read = |seed: u64| {
         let dir = TempDir::new().unwrap();
-        let text = format!("seed = {seed}\n[[gpu]]\nmodel = \"A100\"\ncount = 3\nmig = [{{profile = \"1g.10gb\"}}]");
+        let text =
+            format!("seed = {seed}\n[[gpu]]\nmodel = \"A100\"\ncount = 3\nmig = [{{profile = \"1g.10gb\"}}]");
         warpmeter_simgpu::create(dir.path(), &Scenario::parse(&text).unwrap()).unwrap();
         let node = Node::open(dir.path()).unwrap();
         let guard = node.lock();

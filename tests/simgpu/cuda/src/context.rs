@@ -129,14 +129,13 @@ fn with_primary<T>(
 
 pub(crate) extern "C" fn primary_retain(out: *mut u64, ordinal: i32) -> CuResult {
     code(with_primary(ordinal, |t, at| {
-        let ctx = match t.primary[at].ctx {
-            Some(ctx) => ctx,
-            None => {
-                let ctx = create(ordinal, t.primary[at].flags)?;
-                t.live.push(ctx);
-                t.primary[at].ctx = Some(ctx);
-                ctx
-            }
+        let ctx = if let Some(ctx) = t.primary[at].ctx {
+            ctx
+        } else {
+            let ctx = create(ordinal, t.primary[at].flags)?;
+            t.live.push(ctx);
+            t.primary[at].ctx = Some(ctx);
+            ctx
         };
         t.primary[at].retained += 1;
         put(out, ctx.handle())
@@ -192,7 +191,13 @@ pub(crate) extern "C" fn create_v2(out: *mut u64, flags: u32, ordinal: i32) -> C
     code(made)
 }
 
-pub(crate) extern "C" fn create_v3(out: *mut u64, _params: u64, _count: i32, flags: u32, ordinal: i32) -> CuResult {
+pub(crate) extern "C" fn create_v3(
+    out: *mut u64,
+    _params: u64,
+    _count: i32,
+    flags: u32,
+    ordinal: i32,
+) -> CuResult {
     create_v2(out, flags, ordinal)
 }
 

@@ -57,7 +57,8 @@ pub(crate) extern "C" fn uuid(out: *mut [u8; 16], ordinal: i32) -> CuResult {
 pub(crate) extern "C" fn uuid_v2(out: *mut [u8; 16], ordinal: i32) -> CuResult {
     code(on(ordinal, |guard, seen| {
         let engine = &guard.engine[seen.engine];
-        let text = if engine.gi == NONE { guard.device[seen.device].uuid.as_str() } else { engine.uuid.as_str() };
+        let text =
+            if engine.gi == NONE { guard.device[seen.device].uuid.as_str() } else { engine.uuid.as_str() };
         put(out, bytes(text))
     }))
 }
@@ -77,7 +78,9 @@ fn bytes(uuid: &str) -> [u8; 16] {
 }
 
 pub(crate) extern "C" fn total_mem(out: *mut usize, ordinal: i32) -> CuResult {
-    code(on(ordinal, |guard, seen| put(out, usize::try_from(guard.engine[seen.engine].memory).unwrap_or(usize::MAX))))
+    code(on(ordinal, |guard, seen| {
+        put(out, usize::try_from(guard.engine[seen.engine].memory).unwrap_or(usize::MAX))
+    }))
 }
 
 pub(crate) extern "C" fn attribute(out: *mut i32, attribute: i32, ordinal: i32) -> CuResult {
@@ -85,14 +88,13 @@ pub(crate) extern "C" fn attribute(out: *mut i32, attribute: i32, ordinal: i32) 
         let d = &guard.device[seen.device];
         let p = d.preset();
         let value = match attribute {
-            1 | 2 | 3 => 1024,
+            1..=3 => 1024,
             4 => 64,
             5 => i32::MAX.cast_unsigned(),
             6 | 7 => 65_535,
             8 => 49_152,
-            9 => 65_536,
             10 => 32,
-            12 => 65_536,
+            9 | 12 | 82 => 65_536,
             13 => p.sm_clock_mhz * 1000,
             15 | 31 | 41 | 78 | 83 | 89 => 1,
             16 => guard.engine[seen.engine].sms,
@@ -106,7 +108,6 @@ pub(crate) extern "C" fn attribute(out: *mut i32, attribute: i32, ordinal: i32) 
             75 => p.capability.0,
             76 => p.capability.1,
             81 => 233_472,
-            82 => 65_536,
             _ => 0,
         };
         put(out, value.cast_signed())

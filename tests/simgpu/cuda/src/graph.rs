@@ -51,7 +51,9 @@ pub(crate) fn captured(stream: u64, op: Op) -> Result<bool, CuResult> {
         return Ok(false);
     }
     let mut graphs = graphs();
-    let Some(capture) = graphs.captures.iter_mut().find(|c| c.streams.contains(&stream)) else { return Ok(false) };
+    let Some(capture) = graphs.captures.iter_mut().find(|c| c.streams.contains(&stream)) else {
+        return Ok(false);
+    };
     if op.kind == kind::HOST {
         return Err(crate::abi::CAPTURE_UNSUPPORTED);
     }
@@ -142,7 +144,11 @@ pub(crate) extern "C" fn instantiate_with_flags(out: *mut u64, graph: u64, _flag
     code(instance(out, graph))
 }
 
-pub(crate) extern "C" fn instantiate_with_params(out: *mut u64, graph: u64, _params: *mut c_void) -> CuResult {
+pub(crate) extern "C" fn instantiate_with_params(
+    out: *mut u64,
+    graph: u64,
+    _params: *mut c_void,
+) -> CuResult {
     code(instance(out, graph))
 }
 

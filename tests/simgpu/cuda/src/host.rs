@@ -83,6 +83,10 @@ pub(crate) extern "C" fn launch_host(stream: u64, function: Option<Function>, da
     code(launch(stream, function, data))
 }
 
-pub(crate) extern "C" fn launch_host_ptsz(stream: u64, function: Option<Function>, data: *mut c_void) -> CuResult {
+pub(crate) extern "C" fn launch_host_ptsz(
+    stream: u64,
+    function: Option<Function>,
+    data: *mut c_void,
+) -> CuResult {
     code(launch(stream::per_thread(stream), function, data))
 }

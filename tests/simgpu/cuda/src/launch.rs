@@ -156,7 +156,10 @@ pub(crate) extern "C" fn library_load(
     _count: u32,
 ) -> CuResult {
     let number = MODULES.fetch_add(1, Ordering::Relaxed) + 1;
-    code(runtime().and_then(|_| if image.is_null() { Err(1) } else { put(out, 0x5700_0000_0000 | number << 4) }))
+    code(
+        runtime()
+            .and_then(|_| if image.is_null() { Err(1) } else { put(out, 0x5700_0000_0000 | number << 4) }),
+    )
 }
 
 pub(crate) extern "C" fn get_function(out: *mut u64, _module: u64, name: *const c_char) -> CuResult {

@@ -6,6 +6,7 @@
     missing_docs,
     reason = "the exported functions are NVIDIA's, documented in cuda.h under the same names"
 )]
+#![allow(clippy::map_err_ignore, reason = "a C result code has no cause to keep")]
 #![allow(unreachable_pub, reason = "the exported functions are reached by name, from C")]
 #![allow(
     non_snake_case,

@@ -28,11 +28,16 @@ fn find(name: &str, flags: u64) -> Option<usize> {
     ["_v3", "_v2", ""].iter().find_map(|form| exported(&format!("{name}{form}")))
 }
 
-fn look_up(name: *const c_char, out: *mut *const c_void, flags: u64, status: *mut u32) -> Result<(), CuResult> {
+fn look_up(
+    name: *const c_char,
+    out: *mut *const c_void,
+    flags: u64,
+    status: *mut u32,
+) -> Result<(), CuResult> {
     let found = find(text(name)?, flags).map(address);
     put(out, found.unwrap_or(std::ptr::null()))?;
     if !status.is_null() {
-        put(status, if found.is_some() { 0 } else { 1 })?;
+        put(status, u32::from(found.is_none()))?;
         return Ok(());
     }
     found.map(drop).ok_or(NOT_FOUND)
@@ -73,7 +78,9 @@ const fn words(error: CuResult) -> Option<(&'static CStr, &'static CStr)> {
         600 => (c"CUDA_ERROR_NOT_READY", c"device not ready"),
         719 => (c"CUDA_ERROR_LAUNCH_FAILED", c"unspecified launch failure"),
         801 => (c"CUDA_ERROR_NOT_SUPPORTED", c"operation not supported"),
-        900 => (c"CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", c"operation not permitted when stream is capturing"),
+        900 => {
+            (c"CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", c"operation not permitted when stream is capturing")
+        }
         _ => return None,
     })
 }

@@ -24,7 +24,8 @@ struct Ranges {
     host: BTreeMap<usize, usize>,
 }
 
-static RANGES: Mutex<Ranges> = Mutex::new(Ranges { next: BASE, device: BTreeMap::new(), host: BTreeMap::new() });
+static RANGES: Mutex<Ranges> =
+    Mutex::new(Ranges { next: BASE, device: BTreeMap::new(), host: BTreeMap::new() });
 
 fn ranges() -> std::sync::MutexGuard<'static, Ranges> {
     RANGES.lock().unwrap_or_else(PoisonError::into_inner)
@@ -70,7 +71,13 @@ pub(crate) extern "C" fn alloc_managed(out: *mut u64, bytes: usize, _flags: u32)
     code(allocate(out, bytes))
 }
 
-pub(crate) extern "C" fn alloc_pitch(out: *mut u64, pitch: *mut usize, width: usize, height: usize, _size: u32) -> CuResult {
+pub(crate) extern "C" fn alloc_pitch(
+    out: *mut u64,
+    pitch: *mut usize,
+    width: usize,
+    height: usize,
+    _size: u32,
+) -> CuResult {
     let row = width.next_multiple_of(512);
     code(put(pitch, row).and_then(|()| allocate(out, row.saturating_mul(height))))
 }

@@ -15,7 +15,8 @@ pub(crate) static TORN_DOWN: AtomicU32 = AtomicU32::new(0);
 /// Its value after the end.
 pub(crate) const GONE: u32 = 0x321c_ba00;
 
-static RUNTIME: OnceLock<Option<Runtime>> = OnceLock::new();
+static RUNTIME: OnceLock<Runtime> = OnceLock::new();
+static STARTING: Mutex<()> = Mutex::new(());
 static FORKED: AtomicBool = AtomicBool::new(false);
 
 /// A device as this process numbers it.
@@ -40,7 +41,7 @@ pub(crate) fn runtime() -> Result<&'static Runtime, CuResult> {
     if FORKED.load(Ordering::Relaxed) {
         return Err(NOT_INITIALIZED);
     }
-    RUNTIME.get().and_then(Option::as_ref).ok_or(NOT_INITIALIZED)
+    RUNTIME.get().ok_or(NOT_INITIALIZED)
 }
 
 /// `cuInit`.
@@ -48,29 +49,13 @@ pub(crate) fn init() -> Result<(), CuResult> {
     if FORKED.load(Ordering::Relaxed) {
         return Err(NOT_INITIALIZED);
     }
-    let mut first = false;
-    let made = RUNTIME.get_or_init(|| {
-        first = true;
-        Runtime::start()
-    });
-    let runtime = made.as_ref().ok_or(NO_DEVICE)?;
-    if first {
-        // SAFETY: both handlers are plain functions without arguments that live as long as the process.
-        unsafe { libc::pthread_atfork(None, None, Some(forked)) };
-        // SAFETY: as above.
-        unsafe { libc::atexit(leave) };
-        let serve = || {
-            loop {
-                std::thread::sleep(Duration::from_millis(50));
-                if FORKED.load(Ordering::Relaxed) || TORN_DOWN.load(Ordering::Relaxed) == GONE {
-                    return;
-                }
-                runtime.node.tick();
-            }
-        };
-        drop(std::thread::Builder::new().name("cuda-EvtHandlr".to_owned()).spawn(serve));
+    let starting = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
+    if RUNTIME.get().is_none() {
+        let made = Runtime::start().ok_or(NO_DEVICE)?;
+        RUNTIME.get_or_init(|| made).serve();
     }
-    if runtime.visible.is_empty() { Err(NO_DEVICE) } else { Ok(()) }
+    drop(starting);
+    if runtime()?.visible.is_empty() { Err(NO_DEVICE) } else { Ok(()) }
 }
 
 extern "C" fn forked() {
@@ -101,7 +86,29 @@ impl Runtime {
         let visible = visible(&guard, wanted.as_deref());
         drop(guard);
         let control = File::open(node.dir().join("dev/nvidiactl")).ok();
-        Some(Self { node, process: Process::current(), visible, open: Mutex::new(Vec::new()), _control: control })
+        Some(Self {
+            node,
+            process: Process::current(),
+            visible,
+            open: Mutex::new(Vec::new()),
+            _control: control,
+        })
+    }
+
+    /// Sets up what must happen at fork, at exit, and every 50 ms.
+    fn serve(&'static self) {
+        // SAFETY: the handler is a plain function without arguments that lives as long as the process.
+        unsafe { libc::pthread_atfork(None, None, Some(forked)) };
+        // SAFETY: as above.
+        unsafe { libc::atexit(leave) };
+        let work = || {
+            while !FORKED.load(Ordering::Relaxed) && TORN_DOWN.load(Ordering::Relaxed) != GONE {
+                std::thread::sleep(Duration::from_millis(50));
+                self.node.tick();
+            }
+        };
+        // Without this thread the node is looked after by other processes, or later.
+        drop(std::thread::Builder::new().name("cuda-EvtHandlr".to_owned()).spawn(work));
     }
 
     /// Opens a device's file, to be seen in `/proc/PID/fd`.
@@ -129,7 +136,8 @@ fn visible(s: &Shared, wanted: Option<&str>) -> Vec<Visible> {
     };
     let count = s.devices as usize;
     let Some(wanted) = wanted else {
-        let undivided: Vec<Visible> = (0..count).filter(|&d| s.device[d].mig == 0).filter_map(whole).collect();
+        let undivided: Vec<Visible> =
+            (0..count).filter(|&d| s.device[d].mig == 0).filter_map(whole).collect();
         return if undivided.is_empty() { (0..count).filter_map(whole).take(1).collect() } else { undivided };
     };
     let find = |word: &str| {
@@ -139,8 +147,9 @@ fn visible(s: &Shared, wanted: Option<&str>) -> Vec<Visible> {
         if word.starts_with("GPU-") {
             return whole((0..count).find(|&d| s.device[d].uuid.as_str().starts_with(word))?);
         }
-        let engine = (0..s.engines as usize)
-            .find(|&e| s.engine[e].ci == 1 && word.starts_with("MIG-") && s.engine[e].uuid.as_str().starts_with(word))?;
+        let engine = (0..s.engines as usize).find(|&e| {
+            s.engine[e].ci == 1 && word.starts_with("MIG-") && s.engine[e].uuid.as_str().starts_with(word)
+        })?;
         Some(Visible { device: s.engine[engine].device as usize, engine })
     };
     wanted.split(',').map(str::trim).map_while(find).collect()

@@ -5,7 +5,9 @@ use std::cell::RefCell;
 use warpmeter_simgpu::StreamRef;
 use warpmeter_simgpu::wait::wait_until;
 
-use crate::abi::{Answer, CAPTURE_UNSUPPORTED, CuResult, INVALID_HANDLE, NOT_READY, code, put, refused};
+use crate::abi::{
+    Answer, CAPTURE_UNSUPPORTED, CuResult, INVALID_CONTEXT, INVALID_HANDLE, NOT_READY, code, put, refused,
+};
 use crate::context::{Ctx, current};
 use crate::graph;
 use crate::runtime::runtime;
@@ -58,7 +60,8 @@ fn own(ctx: &Ctx) -> Result<StreamRef, CuResult> {
 pub(crate) extern "C" fn create(out: *mut u64, flags: u32) -> CuResult {
     let made = current().and_then(|ctx| {
         let mut guard = runtime()?.node.lock();
-        let stream = guard.open_stream(ctx.client, ctx.id, false, flags & NON_BLOCKING != 0).map_err(refused)?;
+        let stream =
+            guard.open_stream(ctx.client, ctx.id, false, flags & NON_BLOCKING != 0).map_err(refused)?;
         put(out, handle(stream))
     });
     code(made)
@@ -103,6 +106,9 @@ pub(crate) fn drain_context(ctx: &Ctx) -> Answer {
     let node = runtime()?.node;
     let mut left: Vec<(StreamRef, u64)> = {
         let guard = node.lock();
+        if guard.client[ctx.client].pid != runtime()?.process.pid {
+            return Err(INVALID_CONTEXT);
+        }
         let streams = guard.client[ctx.client].listed().iter().map(|&at| (at, &guard.stream[at as usize]));
         streams
             .filter(|(_, s)| s.context == ctx.id && s.head < s.tail)

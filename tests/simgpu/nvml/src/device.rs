@@ -7,8 +7,8 @@ use warpmeter_simgpu::FaultKind;
 use crate::abi::{
     Answer, BLANK_64, INVALID_ARGUMENT, NOT_SUPPORTED, VERSION_MISMATCH, chars, device_calls, get, narrow,
     nvmlBAR1Memory_t, nvmlBrandType_t, nvmlComputeMode_t, nvmlDevice_t, nvmlDeviceArchitecture_t,
-    nvmlEnableState_t, nvmlMemory_t, nvmlMemory_v2_t, nvmlPciInfo_t, nvmlReturn_t, nvmlRowRemapperHistogramValues_t,
-    put, put_text,
+    nvmlEnableState_t, nvmlMemory_t, nvmlMemory_v2_t, nvmlPciInfo_t, nvmlReturn_t,
+    nvmlRowRemapperHistogramValues_t, put, put_text,
 };
 use crate::session::View;
 
@@ -65,8 +65,8 @@ device_calls! {
         put(memory, nvmlMemory_v2_t { version, total: m.total, reserved: m.reserved, free: m.free, used: m.used })
     };
     nvmlDeviceGetBAR1MemoryInfo(memory: *mut nvmlBAR1Memory_t) |v| {
-        v.physical()?;
-        let bar1Total = v.device().memory.next_power_of_two();
+        let whole: u64 = v.engines().iter().map(|e| e.memory).sum();
+        let bar1Total = whole.max(MIB).next_power_of_two();
         put(memory, nvmlBAR1Memory_t { bar1Total, bar1Free: bar1Total - 2 * MIB, bar1Used: 2 * MIB })
     };
     nvmlDeviceGetCurrPcieLinkGeneration(generation: *mut c_uint)

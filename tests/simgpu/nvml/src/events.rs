@@ -68,12 +68,20 @@ device_calls! {
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlEventSetWait(set: nvmlEventSet_t, data: *mut nvmlEventData_t, ms: c_uint) -> nvmlReturn_t {
+pub extern "C" fn nvmlEventSetWait(
+    set: nvmlEventSet_t,
+    data: *mut nvmlEventData_t,
+    ms: c_uint,
+) -> nvmlReturn_t {
     code(wait(set, data, ms))
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlEventSetWait_v2(set: nvmlEventSet_t, data: *mut nvmlEventData_t, ms: c_uint) -> nvmlReturn_t {
+pub extern "C" fn nvmlEventSetWait_v2(
+    set: nvmlEventSet_t,
+    data: *mut nvmlEventData_t,
+    ms: c_uint,
+) -> nvmlReturn_t {
     code(wait(set, data, ms))
 }
 
@@ -111,7 +119,8 @@ fn next(handle: nvmlEventSet_t) -> Result<Option<(usize, u64)>, nvmlReturn_t> {
                 if fault.kind != FaultKind::Xid.code() || !here || fault.from < since {
                     continue;
                 }
-                let happened = now.checked_sub(fault.from).map_or(0, |age| (age / MILLI + 1).min(fault.count));
+                let happened =
+                    now.checked_sub(fault.from).map_or(0, |age| (age / MILLI + 1).min(fault.count));
                 let key = (device as u64, fault.from, fault.arg);
                 let seen = set.delivered.iter().filter(|d| **d == key).count() as u64;
                 if seen < happened {

@@ -9,9 +9,9 @@ use warpmeter_simgpu::FaultKind;
 use warpmeter_simgpu::layout::{Snapshot, Totals};
 
 use crate::abi::{
-    Answer, INVALID_ARGUMENT, NOT_FOUND, NOT_SUPPORTED, SUCCESS, VERSION_MISMATCH, device_calls, get, nvmlDevice_t,
-    nvmlGpmMetric_t, nvmlGpmMetric_t__bindgen_ty_1, nvmlGpmMetricsGet_t, nvmlGpmSample_t, nvmlGpmSupport_t,
-    nvmlReturn_t, put,
+    Answer, INVALID_ARGUMENT, NOT_FOUND, NOT_SUPPORTED, SUCCESS, VERSION_MISMATCH, device_calls, get,
+    nvmlDevice_t, nvmlGpmMetric_t, nvmlGpmMetric_t__bindgen_ty_1, nvmlGpmMetricsGet_t, nvmlGpmSample_t,
+    nvmlGpmSupport_t, nvmlReturn_t, put,
 };
 use crate::session::{View, on_node};
 
@@ -33,7 +33,15 @@ struct Sample {
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlGpmSampleAlloc(sample: *mut nvmlGpmSample_t) -> nvmlReturn_t {
     on_node("nvmlGpmSampleAlloc", |_guard| {
-        let empty = Sample { mark: MARK, device: usize::MAX, epoch: 0, sms: 0, mhz: 0, nvlinks: 0, at: Snapshot::default() };
+        let empty = Sample {
+            mark: MARK,
+            device: usize::MAX,
+            epoch: 0,
+            sms: 0,
+            mhz: 0,
+            nvlinks: 0,
+            at: Snapshot::default(),
+        };
         let pointer = Box::into_raw(Box::new(empty));
         let given = put(sample, pointer.cast());
         if given.is_err() {
@@ -135,33 +143,40 @@ fn combined(v: &View<'_>) -> Snapshot {
     sum
 }
 
+/// What precedes the metrics in `nvmlGpmMetricsGet_t`, whose array's length differs between versions of the header.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Head {
+    version: c_uint,
+    count: c_uint,
+    sample1: nvmlGpmSample_t,
+    sample2: nvmlGpmSample_t,
+}
+
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlGpmMetricsGet(request: *mut nvmlGpmMetricsGet_t) -> nvmlReturn_t {
     on_node("nvmlGpmMetricsGet", |guard| {
-        let version = get(request.cast::<c_uint>())?;
+        let Head { version, count, sample1, sample2 } = get(request.cast::<Head>())?;
         if version != 1 {
             return Err(VERSION_MISMATCH);
         }
-        // The array's length differs between versions of the header, so the struct is read field by field.
-        // SAFETY: the caller's struct has at least these fields, whatever its array's length.
-        let (count, sample1, sample2, metrics) = unsafe {
-            (
-                (&raw const (*request).numMetrics).read(),
-                (&raw const (*request).sample1).read(),
-                (&raw const (*request).sample2).read(),
-                (&raw mut (*request).metrics).cast::<nvmlGpmMetric_t>(),
-            )
-        };
+        let metrics = request.cast::<Head>().wrapping_add(1).cast::<nvmlGpmMetric_t>();
         let a: Sample = get(sample1.cast())?;
         let b: Sample = get(sample2.cast())?;
-        if a.mark != MARK || b.mark != MARK || a.device == usize::MAX || a.device != b.device || a.at.at > b.at.at {
+        if a.mark != MARK
+            || b.mark != MARK
+            || a.device == usize::MAX
+            || a.device != b.device
+            || a.at.at > b.at.at
+        {
             return Err(INVALID_ARGUMENT);
         }
         for at in 0..count as usize {
             let slot = metrics.wrapping_add(at);
             let mut metric = get(slot)?;
             let id = metric.metricId;
-            let failed = guard.faulty_for(FaultKind::GpmMetricError, Some(a.device), u64::from(id), guard.now);
+            let failed =
+                guard.faulty_for(FaultKind::GpmMetricError, Some(a.device), u64::from(id), guard.now);
             let garbage = guard.faulty(FaultKind::Garbage, Some(a.device), guard.now).is_some();
             match evaluate(id, &a, &b) {
                 _ if failed => metric.nvmlReturn = NOT_FOUND,

@@ -7,8 +7,8 @@ use warpmeter_simgpu::layout::{SNAPSHOTS, Snapshot, Totals};
 use warpmeter_simgpu::{FaultKind, percent};
 
 use crate::abi::{
-    Answer, BLANK_32, BLANK_64, INVALID_ARGUMENT, NOT_FOUND, NOT_SUPPORTED, code, device_calls, get,
-    narrow, nvmlDevice_t, nvmlFieldValue_t, nvmlPstates_t, nvmlReturn_t, nvmlSample_t, nvmlTemperature_v1_t,
+    Answer, BLANK_32, BLANK_64, INVALID_ARGUMENT, NOT_FOUND, NOT_SUPPORTED, code, device_calls, get, narrow,
+    nvmlDevice_t, nvmlFieldValue_t, nvmlPstates_t, nvmlReturn_t, nvmlSample_t, nvmlTemperature_v1_t,
     nvmlUtilization_t, nvmlValue_t, nvmlValueType_t, put, put_at,
 };
 use crate::session::View;
@@ -171,7 +171,11 @@ fn read_samples(
             _ => percent(d.dram / 1000, dt),
         };
         let value = if v.faulty(FaultKind::Garbage) { u32::MAX } else { value };
-        put_at(out, usize::try_from(written).unwrap_or(0), nvmlSample_t { timeStamp, sampleValue: nvmlValue_t { uiVal: value } })?;
+        put_at(
+            out,
+            usize::try_from(written).unwrap_or(0),
+            nvmlSample_t { timeStamp, sampleValue: nvmlValue_t { uiVal: value } },
+        )?;
         written += 1;
     }
     put(count, narrow(written))?;
@@ -225,10 +229,9 @@ fn field_value(v: &View<'_>, field: &mut nvmlFieldValue_t) -> Answer {
     const WIDE: nvmlValueType_t = 3;
     let p = v.device().preset();
     let wide = match field.fieldId {
-        3..=6 => Some(0),
         83 if !v.is_mig() => Some(v.shared().energy_mj(v.target.device)),
         138..=141 if p.nvlinks > 0 => Some(0),
-        94 | 95 | 173..=183 => Some(0),
+        3..=6 | 94 | 95 | 173..=183 => Some(0),
         _ => None,
     };
     if let Some(value) = wide {
@@ -254,4 +257,3 @@ fn field_value(v: &View<'_>, field: &mut nvmlFieldValue_t) -> Answer {
     field.value = nvmlValue_t { uiVal: value };
     Ok(())
 }
-

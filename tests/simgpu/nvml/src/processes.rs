@@ -6,8 +6,8 @@ use warpmeter_simgpu::FaultKind;
 use warpmeter_simgpu::layout::{NONE, ProcessSample};
 
 use crate::abi::{
-    INSUFFICIENT_SIZE, NOT_FOUND, NOT_SUPPORTED, VERSION_MISMATCH, device_calls, get,
-    narrow, nvmlDevice_t, nvmlProcessInfo_v1_t, nvmlProcessInfo_v2_t, nvmlProcessUtilizationInfo_v1_t,
+    INSUFFICIENT_SIZE, NOT_FOUND, NOT_SUPPORTED, VERSION_MISMATCH, device_calls, get, narrow, nvmlDevice_t,
+    nvmlProcessInfo_v1_t, nvmlProcessInfo_v2_t, nvmlProcessUtilizationInfo_v1_t,
     nvmlProcessUtilizationSample_t, nvmlProcessesUtilizationInfo_v1_t, nvmlReturn_t, put, put_at, put_list,
 };
 use crate::session::View;
@@ -86,7 +86,8 @@ device_calls! {
 
 /// Processes with a context. Under MPS they are in the MPS list, otherwise in the compute list.
 fn running(v: &mut View<'_>, mps: bool) -> Vec<nvmlProcessInfo_v2_t> {
-    v.guard.bury_dead();
+    let now = v.now;
+    v.guard.bury_dead_sometimes(now);
     if (v.device().mps == 1) != mps {
         return Vec::new();
     }
@@ -115,7 +116,8 @@ fn newer(v: &View<'_>, last_seen: u64) -> Result<Vec<ProcessSample>, nvmlReturn_
         return Err(NOT_SUPPORTED);
     }
     let device = v.device();
-    let mut found: Vec<ProcessSample> = device.visible(v.now).filter(|s| s.real_us > last_seen).copied().collect();
+    let mut found: Vec<ProcessSample> =
+        device.visible(v.now).filter(|s| s.real_us > last_seen).copied().collect();
     if device.process_latest == 1 {
         let all = std::mem::take(&mut found);
         for sample in all.into_iter().rev() {

@@ -23,6 +23,10 @@ const HANDLE: u64 = 0x0005_1600_0000_0000;
 pub(crate) fn init(name: &str) -> nvmlReturn_t {
     let node = {
         let mut slot = NODE.write().unwrap_or_else(PoisonError::into_inner);
+        let unused = USERS.load(Ordering::SeqCst) == 0;
+        if unused && slot.is_some_and(Node::replaced) {
+            *slot = None;
+        }
         if slot.is_none() {
             *slot = Node::from_env().map(|node| &*Box::leak(Box::new(node)));
         }
@@ -83,7 +87,9 @@ fn admit(guard: &Guard<'_>, name: &str) -> Answer {
     if guard.faulty_for(FaultKind::MissingSymbol, None, hash(name), now) {
         return Err(FUNCTION_NOT_FOUND);
     }
-    if guard.reloads(now) != RELOADS.load(Ordering::SeqCst) || guard.faulty(FaultKind::Late, None, now).is_some() {
+    if guard.reloads(now) != RELOADS.load(Ordering::SeqCst)
+        || guard.faulty(FaultKind::Late, None, now).is_some()
+    {
         return Err(UNINITIALIZED);
     }
     Ok(())

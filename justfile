@@ -1,0 +1,61 @@
+# Every recipe is what people and CI run alike.
+set shell := ["bash", "-euo", "pipefail", "-c"]
+
+# List the recipes.
+default:
+    @just --list
+
+# A simulated node, watched by the real daemon.
+demo *options:
+    cargo run --release -p warpmeter-demo -- {{ options }}
+
+# All tests.
+test:
+    cargo test --workspace
+
+# Everything that CI checks, in its order.
+ci: test readers fmt lint doc layers generated deny
+
+# The simulated driver under independent readers: nvidia-ml-py, gpustat, nvitop.
+readers:
+    tests/simgpu/readers.sh
+
+# Formatting.
+fmt:
+    cargo fmt --all --check
+
+# Lints; a warning is an error.
+lint:
+    cargo clippy --workspace --all-targets -- -D warnings
+
+# Documentation of every public item builds without a warning.
+doc:
+    RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --quiet
+
+# Dependencies point one way.
+layers:
+    tests/layers.sh
+
+# Files that are generated are current.
+generated:
+    cargo test --quiet -p warpmeter-exporter current
+
+# Rewrites generated files and goldens after a wanted change.
+bless:
+    WARPMETER_BLESS=1 cargo test --quiet -p warpmeter-exporter
+    WARPMETER_BLESS=1 cargo test --quiet -p warpmeter-tests golden
+
+# Licences, bans and sources of dependencies.
+deny:
+    cargo deny --offline check bans licenses sources
+
+# More than a million random windows: conservation, order, monotone totals.
+properties:
+    WARPMETER_PROPERTY_CASES=6000 cargo test --release -p warpmeter-core --test fold properties
+
+# The figures of docs/overhead.md.
+bench:
+    cargo bench -p warpmeter-core
+    cargo bench -p warpmeter-exporter
+    cargo run --release -p warpmeter-exporter --example scrape
+    tests/overhead.sh

@@ -1,0 +1,141 @@
+//! A simulated node of its own for each test.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+use tempfile::TempDir;
+use warpmeter_simgpu::{Fault, Node, Scenario};
+
+use crate::turn::Turn;
+
+/// A GPU of the node.
+#[derive(Debug)]
+pub struct Gpu {
+    /// `GPU-…`
+    pub uuid: String,
+    /// As the driver writes it.
+    pub pci_bus_id: String,
+    /// `MIG-…` of each MIG device.
+    pub instances: Vec<String>,
+}
+
+/// A simulated node. Dropped, its files are removed.
+#[derive(Debug)]
+pub struct Sim {
+    directory: TempDir,
+    /// Its GPUs, in the driver's order.
+    pub gpus: Vec<Gpu>,
+    _turn: Turn,
+}
+
+impl Sim {
+    /// A node as the scenario says, for a test that shares the machine.
+    pub fn new(scenario: &str) -> Self {
+        Self::create(scenario, Turn::shared())
+    }
+
+    /// The same for a test that measures.
+    pub fn alone(scenario: &str) -> Self {
+        Self::create(scenario, Turn::alone())
+    }
+
+    fn create(scenario: &str, turn: Turn) -> Self {
+        let directory = tempfile::Builder::new().prefix("warpmeter-test-").tempdir().unwrap();
+        let state = directory.path().join("state");
+        warpmeter_simgpu::create(&state, &Scenario::parse(scenario).unwrap()).unwrap();
+        let sim = Self { gpus: gpus(&state), directory, _turn: turn };
+        sim.install_driver();
+        sim
+    }
+
+    /// Puts the driver's libraries in place.
+    pub fn install_driver(&self) {
+        warpmeter_simgpu::install_libraries(&built(), &self.libraries()).unwrap();
+    }
+
+    /// Takes them away.
+    pub fn remove_driver(&self) {
+        std::fs::remove_dir_all(self.libraries()).unwrap();
+        std::fs::create_dir(self.libraries()).unwrap();
+    }
+
+    /// A file of this test's.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// What `SIMGPU_STATE` is set to.
+    pub fn state(&self) -> PathBuf {
+        self.path("state")
+    }
+
+    /// The directory of the driver's libraries.
+    pub fn libraries(&self) -> PathBuf {
+        self.path("lib")
+    }
+
+    /// Makes something go wrong from now on, such as `kind=lost gpu=1`.
+    pub fn fault(&self, words: &str) {
+        let fault = Fault::from_words(words.split_whitespace()).unwrap();
+        warpmeter_simgpu::inject(&self.state(), &fault).unwrap();
+    }
+
+    /// Makes everything go right again.
+    pub fn clear_faults(&self) {
+        warpmeter_simgpu::clear_faults(&self.state()).unwrap();
+    }
+
+    /// Writes a configuration that fits this node and listens on `listen`, followed by `more`.
+    pub fn configure(&self, listen: std::net::SocketAddr, more: &str) -> PathBuf {
+        let mut text = String::new();
+        writeln!(text, "[http]\nlisten = \"{listen}\"").unwrap();
+        writeln!(text, "[nvidia]\nlibraries = [{:?}]", self.libraries()).unwrap();
+        writeln!(text, "[host]\nnode = \"node-1\"\ndev = {:?}", self.state().join("dev")).unwrap();
+        text.push_str(more);
+        let path = self.path("warpmeter.toml");
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+
+    /// Writes a file of pods, and gives the section of the configuration that names it.
+    pub fn pods(&self, text: &str) -> String {
+        let path = self.path("pods.toml");
+        std::fs::write(&path, text).unwrap();
+        format!("[pods]\nfile = {path:?}\n")
+    }
+
+    /// Busy seconds by process, from the simulator's own log.
+    pub fn busy(&self) -> BTreeMap<u32, f64> {
+        warpmeter_simgpu::flush(&self.state()).unwrap();
+        let mut nanos: BTreeMap<u32, u64> = BTreeMap::new();
+        for line in std::fs::read_to_string(self.state().join("oracle.jsonl")).unwrap().lines() {
+            let record: serde_json::Value = serde_json::from_str(line).unwrap();
+            let pid = u32::try_from(record["pid"].as_u64().unwrap()).unwrap();
+            *nanos.entry(pid).or_default() += record["busy_ns"].as_u64().unwrap();
+        }
+        nanos.into_iter().map(|(pid, busy)| (pid, std::time::Duration::from_nanos(busy).as_secs_f64())).collect()
+    }
+}
+
+fn gpus(state: &Path) -> Vec<Gpu> {
+    let node = Node::open(state).unwrap();
+    let guard = node.lock();
+    (0..guard.devices)
+        .zip(&guard.device)
+        .map(|(index, device)| {
+            let engines = guard.engine.iter().take(guard.engines as usize);
+            let uuids = engines.filter(|engine| engine.device == index).map(|engine| engine.uuid.as_str());
+            Gpu {
+                uuid: device.uuid.as_str().to_owned(),
+                pci_bus_id: device.pci_bus.as_str().to_owned(),
+                instances: uuids.filter(|uuid| !uuid.is_empty()).map(str::to_owned).collect(),
+            }
+        })
+        .collect()
+}
+
+/// Where cargo puts what it builds: beside the test's own program.
+pub(crate) fn built() -> PathBuf {
+    std::env::current_exe().unwrap().parent().unwrap().to_owned()
+}
