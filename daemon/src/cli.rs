@@ -9,7 +9,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 
 use crate::config::{Config, ConfigError};
-use crate::{check, nvidia, recording, run};
+use crate::{check, control, nvidia, recording, run};
 
 /// Says where paid GPU time goes, per pod: useful work, stalls and idleness, and what each costs.
 #[derive(Debug, Parser)]
@@ -59,6 +59,19 @@ enum Command {
         common: Common,
         /// The recording.
         file: PathBuf,
+    },
+    /// Tell the running daemon to let go of the driver, so that it can be unloaded or its GPUs be reset.
+    Release {
+        #[command(flatten)]
+        common: Common,
+        /// Take it up again by itself after this long.
+        #[arg(long = "for", value_parser = humantime::parse_duration)]
+        duration: Option<Duration>,
+    },
+    /// Tell the running daemon to take the driver up again.
+    Resume {
+        #[command(flatten)]
+        common: Common,
     },
     /// A source process; started by `run` and of no use otherwise.
     #[command(hide = true)]
@@ -136,8 +149,22 @@ fn dispatch(command: Command, prefix: Vec<OsString>) -> Result<(), Box<dyn std::
                 print(&run::exposition(&view, config.level))?;
             }
         }
+        Command::Release { common, duration } => {
+            let command =
+                duration.map_or_else(|| "release".into(), |time| format!("release {}", time.as_secs()));
+            tell(&common.load()?, &command)?;
+        }
+        Command::Resume { common } => tell(&common.load()?, "resume")?,
         Command::Nvidia { orders } => nvidia::run_child(&orders)?,
     }
+    Ok(())
+}
+
+fn tell(config: &Config, command: &str) -> Result<(), Box<dyn std::error::Error>> {
+    let Some(socket) = &config.control else {
+        return Err("[control] socket is empty: send SIGUSR1 to release and SIGUSR2 to resume".into());
+    };
+    print(&format!("{}\n", control::tell(socket, command)?))?;
     Ok(())
 }
 

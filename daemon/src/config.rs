@@ -28,6 +28,8 @@ pub struct Config {
     pub node: String,
     /// A file that names pods and what they were granted.
     pub pods: Option<PathBuf>,
+    /// The socket on which `release` and `resume` are taken; none: signals only.
+    pub control: Option<PathBuf>,
     /// How much is exported.
     pub level: Level,
     /// Settings of the fold.
@@ -45,6 +47,7 @@ impl Default for Config {
             dev: "/dev".into(),
             node: String::new(),
             pods: None,
+            control: Some(crate::control::SOCKET.into()),
             level: Level::Standard,
             settings: Settings::default(),
         }
@@ -109,6 +112,10 @@ impl Config {
             }),
             "pods" => section.read(&["file"], |section, key| match key {
                 "file" => section.set_some(key, &mut config.pods, values::path),
+                _ => false,
+            }),
+            "control" => section.read(&["socket"], |section, key| match key {
+                "socket" => section.set(key, &mut config.control, values::optional_path),
                 _ => false,
             }),
             "window" => window(section, &mut config.settings),

@@ -9,6 +9,7 @@ pub mod check;
 pub mod cli;
 pub mod clock;
 pub mod config;
+pub mod control;
 pub mod host;
 pub mod nvidia;
 pub mod pipeline;

@@ -5,6 +5,7 @@
 //! started anew without the device that it was at, which is tried again after a while.
 
 mod child;
+mod gate;
 mod supervisor;
 
 use std::path::PathBuf;
@@ -13,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use warpmeter_core::fact::Sample;
 
 pub use child::run as run_child;
+pub use gate::Gate;
 pub use supervisor::{Supervisor, Timing};
 
 /// What the process is told, as one argument of JSON.

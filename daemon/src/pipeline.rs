@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
 
-use warpmeter_core::fact::{Fact, Own, Sample, Source};
+use warpmeter_core::fact::{Fact, Health, HealthState, Own, Sample, Source};
 use warpmeter_core::fold::Fold;
 use warpmeter_core::identity::{GpuId, HostPid};
 use warpmeter_core::settings::Settings;
@@ -81,6 +81,7 @@ pub struct Pipeline {
     recorder: Option<Recorder>,
     host: Option<Sender<Wanted>>,
     holders: BTreeMap<GpuId, BTreeSet<HostPid>>,
+    health: BTreeMap<Source, Health>,
 }
 
 impl Pipeline {
@@ -92,7 +93,17 @@ impl Pipeline {
     ) -> (Self, Intake) {
         let (sender, facts) = sync_channel(CAPACITY);
         let intake = Intake { source: Source::Daemon, facts: sender, lost: Arc::default() };
-        (Self { facts, fold: Fold::new(settings), recorder, host, holders: BTreeMap::new() }, intake)
+        (
+            Self {
+                facts,
+                fold: Fold::new(settings),
+                recorder,
+                host,
+                holders: BTreeMap::new(),
+                health: BTreeMap::new(),
+            },
+            intake,
+        )
     }
 
     /// Runs until `stop` says so or no source is left, handing each new view to `publish`.
@@ -132,6 +143,12 @@ impl Pipeline {
     }
 
     fn take(&mut self, sample: Sample, publish: &mut impl FnMut(View)) {
+        if let Fact::Health(health) = &sample.fact
+            && self.health.get(&sample.source) != Some(health)
+        {
+            log_change(sample.source, health);
+            self.health.insert(sample.source, health.clone());
+        }
         if let Some(recorder) = &mut self.recorder
             && let Err(error) = recorder.record(&sample)
         {
@@ -172,6 +189,15 @@ impl Pipeline {
         if host.send(wanted).is_err() {
             self.host = None;
         }
+    }
+}
+
+/// A source's state is logged when it changes, and never again while it stays.
+fn log_change(source: Source, health: &Health) {
+    let (source, state, reason) = (source.label(), health.state.label(), &health.reason);
+    match health.state {
+        HealthState::Up | HealthState::Off => tracing::info!(source, state, %reason, "source"),
+        HealthState::Degraded | HealthState::Down => tracing::warn!(source, state, %reason, "source"),
     }
 }
 

@@ -22,8 +22,9 @@ use warpmeter_exporter::page::{Page, Publisher};
 use warpmeter_exporter::{http, readiness};
 
 use crate::config::Config;
+use crate::control::Control;
 use crate::host::{HostRoots, HostSource};
-use crate::nvidia::{Orders, Supervisor, Timing};
+use crate::nvidia::{Gate, Orders, Supervisor, Timing};
 use crate::pipeline::{Intake, Pipeline, Wanted};
 use crate::pods::PodsFile;
 use crate::recording::{Recorder, RecordingError};
@@ -128,7 +129,9 @@ async fn watch_node(config: &Config, options: Options) -> Result<Arc<Page>, RunE
 
     let orders = Orders { libraries: config.libraries.clone(), period: settings.window, skip: Vec::new() };
     let arguments = options.prefix.iter().cloned().chain(["nvidia".into()]).collect();
-    let supervisor = Supervisor::new(program, arguments, orders, Timing::default(), &intake);
+    let gate = Arc::new(Gate::default());
+    let supervisor =
+        Supervisor::new(program, arguments, orders, Timing::default(), &intake, Arc::clone(&gate));
     threads.start("nvidia", move |stop| supervisor.run(stop))?;
     let roots = HostRoots { proc: config.proc.clone(), dev: config.dev.clone() };
     let host = intake.of(Source::Host);
@@ -149,6 +152,17 @@ async fn watch_node(config: &Config, options: Options) -> Result<Arc<Page>, RunE
         })?;
     }
     drop(intake);
+    if let Some(path) = config.control.as_deref().filter(|_| options.serve) {
+        match Control::listen(path) {
+            Ok(control) => {
+                let gate = Arc::clone(&gate);
+                threads.start("control", move |stop| control.serve(&gate, stop))?;
+            }
+            Err(error) => {
+                tracing::warn!(path = %path.display(), %error, "no control socket: SIGUSR1 releases the driver, SIGUSR2 resumes");
+            }
+        }
+    }
     let beat = heartbeat.clone();
     threads.start("pipeline", move |stop| {
         pipeline.run(&|| stop.load(Ordering::Relaxed), |view| {
@@ -158,6 +172,22 @@ async fn watch_node(config: &Config, options: Options) -> Result<Arc<Page>, RunE
         });
     })?;
 
+    let mut release = signal(SignalKind::user_defined1()).map_err(failed("handle SIGUSR1"))?;
+    let mut resume = signal(SignalKind::user_defined2()).map_err(failed("handle SIGUSR2"))?;
+    tokio::spawn(async move {
+        loop {
+            tokio::select! {
+                _ = release.recv() => {
+                    tracing::info!("SIGUSR1: the driver is let go of");
+                    gate.release(None, Duration::ZERO);
+                }
+                _ = resume.recv() => {
+                    tracing::info!("SIGUSR2: the driver is taken up again");
+                    gate.resume();
+                }
+            }
+        }
+    });
     let ended = async {
         tokio::select! {
             _ = terminate.recv() => {}
@@ -227,7 +257,6 @@ fn watch_host(
             facts.push(Fact::Poll { took });
             let now = source.health();
             if health.as_ref() != Some(&now) {
-                tracing::info!(state = now.state.label(), reason = %now.reason, "host processes");
                 health = Some(now.clone());
                 facts.push(Fact::Health(now));
             }

@@ -93,9 +93,10 @@ impl SimulatedNode {
     pub(crate) fn configure(&self, listen: SocketAddr, with_pods: bool) -> std::io::Result<()> {
         let home = self.directory.path();
         let mut config = format!(
-            "[http]\nlisten = \"{listen}\"\n[nvidia]\nlibraries = [\"{}\"]\n[host]\ndev = \"{}\"\n[price]\nH100 = 2.95\n",
+            "[http]\nlisten = \"{listen}\"\n[nvidia]\nlibraries = [\"{}\"]\n[host]\ndev = \"{}\"\n[control]\nsocket = \"{}\"\n[price]\nH100 = 2.95\n",
             home.join("lib").display(),
             self.state().join("dev").display(),
+            home.join("control.sock").display(),
         );
         if with_pods {
             config.push_str(&format!("[pods]\nfile = \"{}\"\n", home.join("pods.toml").display()));

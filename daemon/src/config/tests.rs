@@ -28,6 +28,8 @@ fn every_key_is_taken() {
         node = "n1"
         [pods]
         file = "/etc/pods.toml"
+        [control]
+        socket = ""
         [window]
         length = "500ms"
         lateness = "100ms"
@@ -48,7 +50,7 @@ fn every_key_is_taken() {
     )
     .unwrap();
     assert_eq!(config.listen, SocketAddr::from(([127, 0, 0, 1], 1)));
-    assert_eq!(config.libraries.len(), 2);
+    assert_eq!((config.libraries.len(), config.control), (2, None));
     assert_eq!((config.node.as_str(), config.level), ("n1", Level::Minimal));
     let settings = config.settings;
     assert_eq!(

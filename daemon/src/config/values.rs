@@ -44,6 +44,14 @@ pub(super) fn path(value: &DeValue<'_>) -> Parsed<PathBuf> {
     if path.is_absolute() { Ok(path) } else { Err(format!("wants {wanted}, got \"{}\"", path.display())) }
 }
 
+/// An absolute path, or none for an empty text.
+pub(super) fn optional_path(value: &DeValue<'_>) -> Parsed<Option<PathBuf>> {
+    match value {
+        DeValue::String(text) if text.is_empty() => Ok(None),
+        other => path(other).map(Some),
+    }
+}
+
 pub(super) fn paths(value: &DeValue<'_>) -> Parsed<Vec<PathBuf>> {
     match value {
         DeValue::Array(values) if !values.is_empty() => {

@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
@@ -12,7 +13,7 @@ use std::time::{Duration, Instant};
 use warpmeter_core::fact::{Fact, Health, HealthState, Sample, Source};
 use warpmeter_core::inventory::{Gpu, Inventory};
 
-use super::{Message, Orders};
+use super::{Gate, Message, Orders};
 use crate::pipeline::Intake;
 
 /// The longest line that is taken from the process, in bytes.
@@ -45,7 +46,9 @@ impl Default for Timing {
 /// A device that the process did not survive.
 #[derive(Debug, Clone)]
 struct Bad {
-    until: Instant,
+    /// It is left alone until then; none: it has been given another chance.
+    until: Option<Instant>,
+    /// For how long it was left alone the last time.
     wait: Duration,
     reason: String,
 }
@@ -58,6 +61,7 @@ pub struct Supervisor {
     orders: Orders,
     timing: Timing,
     intake: Intake,
+    gate: Arc<Gate>,
     bad: BTreeMap<String, Bad>,
     known: BTreeMap<String, Gpu>,
     abandoned: Vec<Child>,
@@ -67,6 +71,7 @@ pub struct Supervisor {
 #[derive(Debug)]
 enum End {
     Stopped,
+    Released,
     Hung { at: Option<String> },
     Died { at: Option<String>, how: String },
     Retry,
@@ -80,6 +85,7 @@ impl Supervisor {
         orders: Orders,
         timing: Timing,
         intake: &Intake,
+        gate: Arc<Gate>,
     ) -> Self {
         Self {
             program,
@@ -87,6 +93,7 @@ impl Supervisor {
             orders,
             timing,
             intake: intake.of(Source::Nvidia),
+            gate,
             bad: BTreeMap::new(),
             known: BTreeMap::new(),
             abandoned: Vec::new(),
@@ -97,6 +104,10 @@ impl Supervisor {
     pub fn run(mut self, stop: &AtomicBool) {
         let mut wait = self.timing.restart;
         while !stop.load(Ordering::Relaxed) {
+            if !self.gate.enter() {
+                sleep(Duration::from_millis(100), stop);
+                continue;
+            }
             let began = Instant::now();
             let end = match self.spawn() {
                 Ok(child) => self.watch(child, stop),
@@ -104,8 +115,21 @@ impl Supervisor {
                     End::Died { at: None, how: format!("cannot start {}: {error}", self.program.display()) }
                 }
             };
+            self.reap();
             match end {
                 End::Stopped => break,
+                End::Released => {
+                    let reason =
+                        "released for maintenance; `warpmeter resume` takes the driver up again".to_owned();
+                    self.intake.put(Fact::Health(Health { state: HealthState::Off, reason }));
+                    while !self.abandoned.is_empty() && !stop.load(Ordering::Relaxed) {
+                        sleep(Duration::from_millis(20), stop);
+                        self.reap();
+                    }
+                    self.gate.leave();
+                    wait = self.timing.restart;
+                    continue;
+                }
                 End::Retry => wait = self.timing.restart,
                 End::Hung { at: Some(device) } if device != DRIVER => {
                     self.blame(
@@ -136,9 +160,7 @@ impl Supervisor {
     }
 
     fn spawn(&self) -> std::io::Result<Child> {
-        let now = Instant::now();
-        let skip =
-            self.bad.iter().filter(|(_, bad)| bad.until > now).map(|(device, _)| device.clone()).collect();
+        let skip = self.skipped().map(|(device, _)| device.clone()).collect();
         let orders = Orders { skip, ..self.orders.clone() };
         Command::new(&self.program)
             .args(&self.arguments)
@@ -196,18 +218,11 @@ impl Supervisor {
             if stop.load(Ordering::Relaxed) {
                 return End::Stopped;
             }
-            if self.bad.values().any(|bad| bad.until <= Instant::now()) {
-                // Given another chance; a new failure doubles its wait, as `blame` finds it here.
-                let device = self
-                    .bad
-                    .iter()
-                    .find(|(_, bad)| bad.until <= Instant::now())
-                    .map(|(device, _)| device.clone());
-                if let Some(bad) = device.and_then(|device| self.bad.get_mut(&device)) {
-                    bad.until = Instant::now() + Duration::from_secs(365 * 86_400);
-                    bad.reason.clear();
-                    return End::Retry;
-                }
+            if !self.gate.open() {
+                return End::Released;
+            }
+            if self.give_chances() {
+                return End::Retry;
             }
             // Between its rounds the process may be silent for a period.
             let patience = if touched.is_some() { self.timing.hang } else { self.timing.hang + period };
@@ -270,7 +285,19 @@ impl Supervisor {
     }
 
     fn skipped(&self) -> impl Iterator<Item = (&String, &Bad)> {
-        self.bad.iter().filter(|(_, bad)| !bad.reason.is_empty())
+        self.bad.iter().filter(|(_, bad)| bad.until.is_some())
+    }
+
+    /// Gives devices that were left alone for long enough another chance. True if there are any: then a new
+    /// process has to be told. A new failure doubles the wait, as [`Supervisor::blame`] finds it here.
+    fn give_chances(&mut self) -> bool {
+        let now = Instant::now();
+        let mut any = false;
+        for bad in self.bad.values_mut().filter(|bad| bad.until.is_some_and(|until| until <= now)) {
+            bad.until = None;
+            any = true;
+        }
+        any
     }
 
     fn left_alone(&self) -> String {
@@ -286,13 +313,11 @@ impl Supervisor {
             .bad
             .get(&device)
             .map_or(self.timing.skip, |bad| (bad.wait * 2).min(Duration::from_secs(3600)));
-        tracing::warn!(%device, %reason, ?wait, "a GPU is left alone");
-        self.bad.insert(device, Bad { until: Instant::now() + wait, wait, reason });
+        self.bad.insert(device, Bad { until: Some(Instant::now() + wait), wait, reason });
         self.intake.put(Fact::Health(Health { state: HealthState::Degraded, reason: self.left_alone() }));
     }
 
     fn down(&self, reason: String) {
-        tracing::warn!(%reason);
         self.intake.put(Fact::Health(Health { state: HealthState::Down, reason }));
     }
 
