@@ -1,7 +1,7 @@
 //! How a GPU in MIG mode is divided.
 
 use warpmeter_core::identity::MigId;
-use warpmeter_core::inventory::{Instance, Mig};
+use warpmeter_core::inventory::{Instance, Mig, Placement};
 
 use crate::nvml::Fault;
 use crate::nvml::sys::{Attributes, Device, Profile};
@@ -65,8 +65,8 @@ impl Layout {
 /// What only root is told.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct GpuInstances {
-    /// Every GPU instance, and the index of its profile.
-    existing: Vec<(u32, usize)>,
+    /// Every GPU instance, where it starts, and the index of its profile.
+    existing: Vec<(u32, u32, usize)>,
     /// For each profile, how many more of it could be made.
     remaining: Vec<u32>,
 }
@@ -75,7 +75,7 @@ fn gpu_instances(device: &Device, profiles: &[Profile]) -> Result<Option<GpuInst
     let mut listed = GpuInstances::default();
     for (index, profile) in profiles.iter().enumerate() {
         match device.gpu_instances(profile) {
-            Ok(ids) => listed.existing.extend(ids.into_iter().map(|id| (id, index))),
+            Ok(ids) => listed.existing.extend(ids.into_iter().map(|(id, start)| (id, start, index))),
             Err(fault) if fault == Fault::NO_PERMISSION || fault == Fault::FUNCTION_NOT_FOUND => {
                 return Ok(None);
             }
@@ -90,6 +90,11 @@ fn gpu_instances(device: &Device, profiles: &[Profile]) -> Result<Option<GpuInst
 /// Puts the driver's answers together.
 fn assemble(profiles: &[Profile], computes: &[&Compute], listed: Option<&GpuInstances>) -> Mig {
     let total = profiles.iter().map(|profile| profile.slices).max().unwrap_or_default();
+    let placement = |gpu_instance: u32| {
+        let existing = &listed?.existing;
+        let (_, start, index) = existing.iter().find(|(id, ..)| *id == gpu_instance)?;
+        Some(Placement { profile: profiles.get(*index)?.id, start: *start })
+    };
     let mut instances: Vec<Instance> = computes
         .iter()
         .map(|compute| Instance {
@@ -99,9 +104,10 @@ fn assemble(profiles: &[Profile], computes: &[&Compute], listed: Option<&GpuInst
             profile: profile_of_name(&compute.name, compute.attributes.compute_instance_slices),
             slices: compute.attributes.compute_instance_slices,
             memory_bytes: Some(compute.attributes.memory_mib.saturating_mul(MIB)).filter(|bytes| *bytes > 0),
+            placement: placement(compute.gpu_instance),
         })
         .collect();
-    for (id, index) in listed.into_iter().flat_map(|listed| &listed.existing) {
+    for (id, _, index) in listed.into_iter().flat_map(|listed| &listed.existing) {
         let Some(profile) = profiles.get(*index) else { continue };
         if computes.iter().any(|compute| compute.gpu_instance == *id) {
             continue;
@@ -114,6 +120,7 @@ fn assemble(profiles: &[Profile], computes: &[&Compute], listed: Option<&GpuInst
             profile: profile_of_name(name, profile.slices),
             slices: profile.slices,
             memory_bytes: Some(profile.memory_mib.saturating_mul(MIB)).filter(|bytes| *bytes > 0),
+            placement: placement(*id),
         });
     }
     instances.sort_by_key(|instance| (instance.gpu_instance, instance.compute_instance));
@@ -195,7 +202,7 @@ mod tests {
     #[test]
     fn two_large_instances_leave_one_slice_that_nothing_fits() {
         let (one, two) = (compute(1, 0, 3, 3, "3g.20gb"), compute(2, 0, 3, 3, "3g.20gb"));
-        let listed = GpuInstances { existing: vec![(1, 2), (2, 2)], remaining: vec![0, 0, 0, 0] };
+        let listed = GpuInstances { existing: vec![(1, 0, 2), (2, 4, 2)], remaining: vec![0, 0, 0, 0] };
         let mig = assemble(&a100(), &[&one, &two], Some(&listed));
         assert_eq!((mig.slices, mig.creatable_slices), (7, 0));
         assert_eq!(summary(&mig), [("MIG-1-0", "3g.20gb", 3), ("MIG-2-0", "3g.20gb", 3)]);
@@ -205,7 +212,7 @@ mod tests {
     #[test]
     fn a_gpu_instance_without_a_compute_instance_is_listed_under_a_name_of_its_own() {
         let one = compute(1, 0, 3, 3, "3g.20gb");
-        let listed = GpuInstances { existing: vec![(9, 0), (1, 2)], remaining: vec![3, 1, 1, 0] };
+        let listed = GpuInstances { existing: vec![(9, 6, 0), (1, 0, 2)], remaining: vec![3, 1, 1, 0] };
         let mig = assemble(&a100(), &[&one], Some(&listed));
         assert_eq!(summary(&mig), [("MIG-1-0", "3g.20gb", 3), ("gi-9", "1g.5gb", 1)]);
         assert_eq!(mig.instances[1].compute_instance, None);
@@ -215,7 +222,7 @@ mod tests {
     #[test]
     fn what_a_gpu_instance_has_left_can_become_compute_instances() {
         let (one, two) = (compute(1, 0, 3, 1, "1c.3g.20gb"), compute(1, 1, 3, 1, "1c.3g.20gb"));
-        let listed = GpuInstances { existing: vec![(1, 2)], remaining: vec![4, 2, 1, 0] };
+        let listed = GpuInstances { existing: vec![(1, 0, 2)], remaining: vec![4, 2, 1, 0] };
         let mig = assemble(&a100(), &[&one, &two], Some(&listed));
         assert_eq!(mig.creatable_slices, 4 + 1);
         assert_eq!(summary(&mig)[0].1, "1c.3g.20gb");

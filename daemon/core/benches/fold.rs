@@ -35,6 +35,7 @@ fn inventory(in_mig: bool) -> Fact {
             profile: "1g.10gb".into(),
             slices: 1,
             memory_bytes: Some(10 << 30),
+            placement: None,
         }
     };
     let gpu = |index: u32| Gpu {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::fact::{DeviceRef, Grant, GrantPart, Pods};
-use crate::identity::{DeviceId, GpuId, Owner};
+use crate::identity::{DeviceId, GpuId, Owner, PodUid};
 use crate::inventory::{Gpu, Instance};
 use crate::ratio::Ppb;
 use crate::split::Split;
@@ -60,8 +60,14 @@ pub type Gpus = BTreeMap<GpuId, Arc<Gpu>>;
 /// Resolves all grants against the GPUs that exist.
 ///
 /// Gives the holders of every device that somebody holds or that is offered in replicas, and how many grants
-/// name a device that does not exist here.
-pub fn holders(pods: &Pods, gpus: &Gpus, redistribute: bool) -> (BTreeMap<DeviceId, Held>, u64) {
+/// name a device that does not exist here. `alive` says whether a pod has live processes: where several pods
+/// claim all of one device, those that have some hold it, since a kubelet may list a pod that has ended.
+pub fn holders(
+    pods: &Pods,
+    gpus: &Gpus,
+    redistribute: bool,
+    alive: impl Fn(&PodUid) -> bool,
+) -> (BTreeMap<DeviceId, Held>, u64) {
     let mut replicas: BTreeMap<DeviceId, u32> = BTreeMap::new();
     for offered in &pods.replicas {
         if let Some(device) = resolve(&offered.device, gpus) {
@@ -85,12 +91,29 @@ pub fn holders(pods: &Pods, gpus: &Gpus, redistribute: bool) -> (BTreeMap<Device
     }
     let held = granted
         .into_iter()
-        .map(|(device, grants)| {
+        .map(|(device, mut grants)| {
+            settle(&mut grants, &alive);
             let count = replicas.get(&device).copied();
             (device, weigh(&grants, count, redistribute))
         })
         .collect();
     (held, unresolved)
+}
+
+/// Drops the claims to a whole device of pods without live processes, if another pod that claims it has some.
+fn settle(grants: &mut BTreeSet<(Owner, GrantPart)>, alive: impl Fn(&PodUid) -> bool) {
+    let pod = |owner: &Owner| match owner {
+        Owner::Pod { uid, .. } => Some(uid.clone()),
+        _ => None,
+    };
+    let whole = grants.iter().filter(|(_, part)| *part == GrantPart::Whole);
+    let pods: BTreeSet<PodUid> = whole.filter_map(|(owner, _)| pod(owner)).collect();
+    let living: BTreeSet<&PodUid> = pods.iter().filter(|uid| alive(uid)).collect();
+    if pods.len() > 1 && !living.is_empty() {
+        grants.retain(|(owner, part)| {
+            *part != GrantPart::Whole || pod(owner).is_none_or(|uid| living.contains(&uid))
+        });
+    }
 }
 
 /// Weights in units of which a whole device has `count` × one billion: exact for replicas and fractions alike.
@@ -139,6 +162,10 @@ pub fn resolve(device: &DeviceRef, gpus: &Gpus) -> Option<DeviceId> {
         DeviceRef::MinorInstance { minor, gpu_instance } => {
             let gpu = gpus.values().find(|gpu| gpu.minor == Some(*minor))?;
             instance(gpu, |instance| instance.gpu_instance == *gpu_instance)
+        }
+        DeviceRef::MinorPlacement { minor, placement } => {
+            let gpu = gpus.values().find(|gpu| gpu.minor == Some(*minor))?;
+            instance(gpu, |instance| instance.placement == Some(*placement))
         }
         DeviceRef::GpuInstance { gpu, gpu_instance, compute_instance } => {
             instance(gpus.get(gpu)?, |instance| {

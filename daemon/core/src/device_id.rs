@@ -2,6 +2,7 @@
 
 use crate::fact::{DeviceRef, GrantPart};
 use crate::identity::{GpuId, MigId};
+use crate::inventory::Placement;
 
 /// Longest id that is looked at; the longest real form has 56 characters.
 const LONGEST: usize = 128;
@@ -10,7 +11,8 @@ const LONGEST: usize = 128;
 ///
 /// Forms: `GPU-<uuid>` and `MIG-<uuid>`, both also with `::N` (replica N) behind; `MIG-GPU-<uuid>/GI/CI` (drivers
 /// before R470); a bare `<uuid>`; `GPU-<uuid>-N` (a slot N of HAMi); `nvidiaN` with `/giN`, `/vgpuN` or both (GKE,
-/// N being the minor number); `gpu-N` (DRA, minor number). Anything else is none.
+/// N being the minor number); `gpu-N` and `gpu-N-mig-PROFILE-ID-START` (DRA: minor number, profile id, first memory
+/// slice); `<uuid>-_-N` (Aliyun: a unit N of memory). Anything else is none.
 pub fn parse(id: &str) -> Option<(DeviceRef, GrantPart)> {
     if id.len() > LONGEST {
         return None;
@@ -40,6 +42,10 @@ fn base_form(id: &str) -> Option<(DeviceRef, GrantPart)> {
         return uuid(rest).map(|_| (DeviceRef::Mig(MigId::new(id)), GrantPart::Whole));
     }
     if let Some(rest) = id.strip_prefix("GPU-") {
+        if let Some((device, unit)) = rest.split_once("-_-") {
+            let gpu = GpuId::new(format!("GPU-{}", uuid(device)?));
+            return Some((DeviceRef::Gpu(gpu), GrantPart::Replica(number(unit)?)));
+        }
         if uuid(rest).is_some() {
             return Some((DeviceRef::Gpu(GpuId::new(id)), GrantPart::Whole));
         }
@@ -51,10 +57,26 @@ fn base_form(id: &str) -> Option<(DeviceRef, GrantPart)> {
     if let Some(rest) = id.strip_prefix("nvidia") {
         return gke(rest);
     }
-    if let Some(minor) = id.strip_prefix("gpu-") {
-        return Some((DeviceRef::Minor(number(minor)?), GrantPart::Whole));
+    if let Some(rest) = id.strip_prefix("gpu-") {
+        return Some((dra(rest)?, GrantPart::Whole));
+    }
+    if let Some((device, unit)) = id.split_once("-_-") {
+        let gpu = GpuId::new(format!("GPU-{}", uuid(device)?));
+        return Some((DeviceRef::Gpu(gpu), GrantPart::Replica(number(unit)?)));
     }
     uuid(id).map(|uuid| (DeviceRef::Gpu(GpuId::new(format!("GPU-{uuid}"))), GrantPart::Whole))
+}
+
+fn dra(rest: &str) -> Option<DeviceRef> {
+    let fields: Vec<&str> = rest.split('-').collect();
+    match fields[..] {
+        [minor] => Some(DeviceRef::Minor(number(minor)?)),
+        [minor, "mig", name, profile, start] if !name.is_empty() => Some(DeviceRef::MinorPlacement {
+            minor: number(minor)?,
+            placement: Placement { profile: number(profile)?, start: number(start)? },
+        }),
+        _ => None,
+    }
 }
 
 fn gke(rest: &str) -> Option<(DeviceRef, GrantPart)> {
@@ -114,6 +136,7 @@ mod tests {
             compute_instance: 0,
         };
         let instance = DeviceRef::MinorInstance { minor: 0, gpu_instance: 3 };
+        let placed = DeviceRef::MinorPlacement { minor: 1, placement: Placement { profile: 14, start: 0 } };
         for (id, device, part) in [
             (format!("GPU-{UUID}"), gpu(), whole),
             (format!("GPU-{UUID}::3"), gpu(), replica(3)),
@@ -129,6 +152,9 @@ mod tests {
             (format!("{UUID}::"), gpu(), whole),
             ("gpu-1".into(), DeviceRef::Minor(1), whole),
             (format!("GPU-{UUID}-3"), gpu(), replica(3)),
+            (format!("GPU-{UUID}-_-7"), gpu(), replica(7)),
+            (format!("{UUID}-_-7"), gpu(), replica(7)),
+            ("gpu-1-mig-1g6gb-14-0".into(), placed, whole),
         ] {
             assert_eq!(parse(&id), Some((device, part)), "{id}");
         }
@@ -153,6 +179,9 @@ mod tests {
             "nvidia0/gi1/gi1".into(),
             "nvidia99999999999".into(),
             "gpu-vfio-0".into(),
+            "gpu-1-mig-1g6gb-14".into(),
+            "gpu-1-mig--14-0".into(),
+            format!("{UUID}-_-"),
             "0000:17:00.0".into(),
             "x".repeat(4096),
             format!("GPU-{}ü", &UUID[..35]),

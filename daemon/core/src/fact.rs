@@ -8,7 +8,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::identity::{ContainerId, GpuId, HostPid, MigId, PodUid, ProcessId, Scope};
-use crate::inventory::Inventory;
+use crate::inventory::{Inventory, Placement};
 use crate::ratio::Ppb;
 use crate::time::{Interval, MonoNs};
 
@@ -399,6 +399,13 @@ pub enum DeviceRef {
         minor: u32,
         /// GPU instance id.
         gpu_instance: u32,
+    },
+    /// A MIG instance by the minor number of its GPU and the placement of its GPU instance.
+    MinorPlacement {
+        /// Minor number of the GPU.
+        minor: u32,
+        /// Where on it.
+        placement: Placement,
     },
     /// A MIG instance by the UUID of its GPU and its instance ids.
     GpuInstance {

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use crate::allocate::{self, Gpus, Held};
 use crate::fact::{Board, Discard, Fact, Pods, Reading, Sample, Source, Throttle};
-use crate::identity::{DeviceId, GpuId, Owner, PodUid};
+use crate::identity::{DeviceId, GpuId, Owner, PodUid, Scope};
 use crate::inventory::{Driver, Gpu, Inventory};
 use crate::ledger::Ledger;
 use crate::level::Cumulative;
@@ -49,6 +49,8 @@ pub struct Fold {
     named: BTreeMap<PodUid, Named>,
     containers: Containers,
     holdings: VecDeque<(MonoNs, Holdings)>,
+    /// Grants of devices that do not exist here, when they were last resolved.
+    unresolved: u64,
     roster: Roster,
     watched: BTreeMap<(Owner, DeviceId), Watched>,
     recent: BTreeMap<PodUid, VecDeque<Recent>>,
@@ -127,6 +129,7 @@ impl Fold {
             named: BTreeMap::new(),
             containers: Containers::new(),
             holdings: VecDeque::new(),
+            unresolved: 0,
             roster: Roster::default(),
             watched: BTreeMap::new(),
             recent: BTreeMap::new(),
@@ -261,10 +264,20 @@ impl Fold {
     /// Notes who holds what from `at` on.
     fn hold(&mut self, at: MonoNs) {
         let gpus: Gpus = self.gpus.iter().map(|(id, state)| (id.clone(), Arc::clone(&state.gpu))).collect();
-        let (held, unresolved) = allocate::holders(&self.pods, &gpus, self.settings.redistribute);
-        if unresolved > 0 {
-            self.sources.discard(Source::Pods, Discard::DeviceId, unresolved);
+        let living: BTreeSet<&PodUid> = self
+            .roster
+            .alive()
+            .filter_map(|process| match &process.scope {
+                Scope::Pod { uid, .. } => Some(uid),
+                _ => None,
+            })
+            .collect();
+        let alive = |uid: &PodUid| living.contains(uid);
+        let (held, unresolved) = allocate::holders(&self.pods, &gpus, self.settings.redistribute, alive);
+        if unresolved > self.unresolved {
+            self.sources.discard(Source::Pods, Discard::DeviceId, unresolved - self.unresolved);
         }
+        self.unresolved = unresolved;
         if self.holdings.back().is_none_or(|(_, last)| **last != held) {
             self.holdings.push_back((at, Arc::new(held)));
         }
@@ -289,10 +302,11 @@ impl Fold {
     }
 
     fn retire(&mut self) {
+        // Who lives may have changed, and with it who holds a device that several pods claim.
+        self.hold(self.watermark);
         let listed: BTreeSet<&PodUid> = self.pods.pods.iter().map(|pod| &pod.uid).collect();
         let held = self.holdings.back().map(|(_, held)| Arc::clone(held)).unwrap_or_default();
-        let living: BTreeSet<&crate::identity::Scope> =
-            self.roster.alive().map(|process| &process.scope).collect();
+        let living: BTreeSet<&Scope> = self.roster.alive().map(|process| &process.scope).collect();
         let containers = &self.containers;
         let alive = |owner: &Owner| {
             let granted = match owner {

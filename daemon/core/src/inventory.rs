@@ -73,6 +73,18 @@ pub struct Instance {
     pub slices: u32,
     /// Its memory in bytes.
     pub memory_bytes: Option<u64>,
+    /// Where its GPU instance is, if the driver says.
+    #[serde(default)]
+    pub placement: Option<Placement>,
+}
+
+/// Where on a GPU a GPU instance is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Placement {
+    /// The driver's id of its profile.
+    pub profile: u32,
+    /// The first memory slice that it takes.
+    pub start: u32,
 }
 
 /// Which counter is the authority for which quantity on a GPU; chosen when the source starts, never blended.

@@ -57,6 +57,7 @@ fn instance(gpu: u64, number: u64) -> Instance {
         profile: "1g.10gb".into(),
         slices: 1,
         memory_bytes: Some(10 << 30),
+        placement: None,
     }
 }
 

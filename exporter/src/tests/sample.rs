@@ -166,6 +166,7 @@ fn instance(id: &str, gpu_instance: u32, profile: &str, slices: u32) -> Instance
         profile: profile.into(),
         slices,
         memory_bytes: Some(u64::from(slices) * (10 << 30)),
+        placement: None,
     }
 }
 

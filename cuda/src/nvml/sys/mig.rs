@@ -85,8 +85,8 @@ impl Device {
         })
     }
 
-    /// The ids of the GPU instances of this profile.
-    pub(crate) fn gpu_instances(&self, profile: &Profile) -> Result<Vec<u32>, Fault> {
+    /// The GPU instances of this profile: the id of each, and the memory slice at which it starts.
+    pub(crate) fn gpu_instances(&self, profile: &Profile) -> Result<Vec<(u32, u32)>, Fault> {
         let length = usize::try_from(profile.instances).unwrap_or_default();
         let mut handles = vec![std::ptr::null_mut(); length];
         // In: nothing. Out: how many. The header requires room for the profile's largest number of instances.
@@ -100,7 +100,7 @@ impl Device {
         for handle in handles.into_iter().take(count) {
             let mut info: nvml::nvmlGpuInstanceInfo_t = zeroed();
             call!(self.library, nvmlGpuInstanceGetInfo(handle, &raw mut info))?;
-            ids.push(info.id);
+            ids.push((info.id, info.placement.start));
         }
         Ok(ids)
     }

@@ -285,6 +285,23 @@ fn time_is_cut_where_a_grant_changes() {
 }
 
 #[test]
+fn of_two_pods_that_claim_a_whole_device_those_that_live_hold_it() {
+    let claim = |name| pod(name, &[(whole(G), GrantPart::Whole)]);
+    let mut node = Node::new(settings(), &[gpu(G)]);
+    node.put(2, Source::Pods, pods(&[claim("p"), claim("q")], &[]));
+    node.second(1, Some(100), &[]).tick(2);
+    assert_eq!(
+        (node.ms("p", State::Active), node.ms("q", State::UnknownNoEvidence)),
+        (0, 500),
+        "nobody is known to"
+    );
+    node.put(2 * SECOND, Source::Host, process(8, 2, "q")).tick(3);
+    node.second(4, Some(100), &[]).tick(6);
+    assert_eq!(node.account("q").states[0], SECOND, "the kubelet lists p, but it has ended");
+    assert_eq!(node.account("q").allocated, Some(Ppb::ONE));
+}
+
+#[test]
 fn whoever_has_a_device_open_holds_it_only_where_nothing_else_says_who_does() {
     for infer_allocation in [false, true] {
         let mut node = Node::new(Settings { infer_allocation, ..settings() }, &[gpu(G)]);

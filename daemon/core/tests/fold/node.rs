@@ -46,6 +46,7 @@ pub(crate) fn mig(name: &str, slices: &[u32], creatable: u32) -> Gpu {
         profile: format!("{slices}g"),
         slices: *slices,
         memory_bytes: None,
+        placement: None,
     };
     let instances = slices.iter().enumerate().map(instance).collect();
     Gpu { mig: Some(Mig { slices: 7, instances, creatable_slices: creatable }), ..gpu(name) }
