@@ -53,6 +53,10 @@ deny:
 properties:
     WARPMETER_PROPERTY_CASES=6000 cargo test --release -p warpmeter-core --test fold properties
 
+# Fuzzes every parser of foreign bytes for so many seconds each (needs cargo-fuzz and a nightly compiler).
+fuzz seconds="60":
+    cd fuzz && for target in $(cargo +nightly fuzz list); do cargo +nightly fuzz run "$target" -- -max_total_time={{ seconds }} -max_len=8192 -rss_limit_mb=2048; done
+
 # The figures of docs/overhead.md.
 bench:
     cargo bench -p warpmeter-core

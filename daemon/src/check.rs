@@ -142,6 +142,7 @@ fn node(config: &Config, view: &View, findings: &mut Findings) {
             Source::Nvidia => ("driver", ""),
             Source::Host => ("host processes", ""),
             Source::Pods => ("pods", ""),
+            Source::Names => ("pod names", ""),
             Source::Daemon => continue,
         };
         let mark = match source.state {

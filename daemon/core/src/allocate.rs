@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::fact::{DeviceRef, Grant, GrantPart, Pods};
+use crate::fact::{DeviceRef, Grant, GrantPart, Pod, Replicas};
 use crate::identity::{DeviceId, GpuId, Owner, PodUid};
 use crate::inventory::{Gpu, Instance};
 use crate::ratio::Ppb;
@@ -59,24 +59,26 @@ pub type Gpus = BTreeMap<GpuId, Arc<Gpu>>;
 
 /// Resolves all grants against the GPUs that exist.
 ///
-/// Gives the holders of every device that somebody holds or that is offered in replicas, and how many grants
+/// `offered` says which devices are offered in replicas. Gives the holders of each of those and of every device
+/// that somebody holds, and how many grants
 /// name a device that does not exist here. `alive` says whether a pod has live processes: where several pods
 /// claim all of one device, those that have some hold it, since a kubelet may list a pod that has ended.
-pub fn holders(
-    pods: &Pods,
+pub fn holders<'p>(
+    pods: impl IntoIterator<Item = &'p Pod>,
+    offered: &[Replicas],
     gpus: &Gpus,
     redistribute: bool,
     alive: impl Fn(&PodUid) -> bool,
 ) -> (BTreeMap<DeviceId, Held>, u64) {
     let mut replicas: BTreeMap<DeviceId, u32> = BTreeMap::new();
-    for offered in &pods.replicas {
+    for offered in offered {
         if let Some(device) = resolve(&offered.device, gpus) {
             replicas.insert(device, offered.count.max(1));
         }
     }
     let mut unresolved = 0;
     let mut granted: BTreeMap<DeviceId, BTreeSet<(Owner, GrantPart)>> = BTreeMap::new();
-    for pod in &pods.pods {
+    for pod in pods {
         for Grant { container, device, part } in &pod.grants {
             let Some(device) = resolve(device, gpus) else {
                 unresolved += 1;

@@ -33,13 +33,15 @@ pub enum Source {
     Host,
     /// Pods and their devices: a static file, or the kubelet.
     Pods,
+    /// Names and labels of pods: the API server.
+    Names,
     /// The daemon itself.
     Daemon,
 }
 
 impl Source {
     /// Every source.
-    pub const ALL: [Self; 4] = [Self::Nvidia, Self::Host, Self::Pods, Self::Daemon];
+    pub const ALL: [Self; 5] = [Self::Nvidia, Self::Host, Self::Pods, Self::Names, Self::Daemon];
 
     /// The source's name as a label value.
     pub const fn label(self) -> &'static str {
@@ -47,6 +49,7 @@ impl Source {
             Self::Nvidia => "nvidia",
             Self::Host => "host",
             Self::Pods => "pods",
+            Self::Names => "names",
             Self::Daemon => "daemon",
         }
     }
@@ -60,6 +63,8 @@ pub enum Fact {
     Inventory(Inventory),
     /// All pods and what they were granted; at the start and on change.
     Pods(Pods),
+    /// Names, containers and attributes of all pods of the node; at the start and on change.
+    Names(Vec<PodNames>),
     /// A process exists, or what is known of it changed.
     Process(Process),
     /// A process has ended.
@@ -348,6 +353,23 @@ pub struct Pod {
     pub grants: Vec<Grant>,
     /// Attributes to report with it.
     #[serde(default)]
+    pub info: PodInfo,
+}
+
+/// What a pod is called, from a source that knows its UID for certain.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct PodNames {
+    /// Its UID.
+    pub uid: PodUid,
+    /// Its namespace.
+    pub namespace: Arc<str>,
+    /// Its name.
+    pub name: Arc<str>,
+    /// Its containers.
+    pub containers: Vec<Container>,
+    /// Whether all of its containers have ended for good.
+    pub ended: bool,
+    /// Attributes to report with it.
     pub info: PodInfo,
 }
 

@@ -11,7 +11,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use crate::allocate::{self, Gpus, Held};
-use crate::fact::{Board, Discard, Fact, Pods, Reading, Sample, Source, Throttle};
+use crate::fact::{
+    Board, Container, Discard, Fact, PodInfo, PodNames, Pods, Reading, Sample, Source, Throttle,
+};
 use crate::identity::{DeviceId, GpuId, Owner, PodUid, Scope};
 use crate::inventory::{Driver, Gpu, Inventory};
 use crate::ledger::Ledger;
@@ -46,6 +48,7 @@ pub struct Fold {
     driver: Option<Driver>,
     gpus: BTreeMap<GpuId, GpuState>,
     pods: Pods,
+    names: BTreeMap<PodUid, PodNames>,
     named: BTreeMap<PodUid, Named>,
     containers: Containers,
     holdings: VecDeque<(MonoNs, Holdings)>,
@@ -108,7 +111,7 @@ struct Recent {
 struct Named {
     namespace: Arc<str>,
     name: Arc<str>,
-    info: crate::fact::PodInfo,
+    info: PodInfo,
 }
 
 impl Fold {
@@ -126,6 +129,7 @@ impl Fold {
             driver: None,
             gpus: BTreeMap::new(),
             pods: Pods::default(),
+            names: BTreeMap::new(),
             named: BTreeMap::new(),
             containers: Containers::new(),
             holdings: VecDeque::new(),
@@ -190,6 +194,7 @@ impl Fold {
         match &sample.fact {
             Fact::Inventory(inventory) => self.inventory(inventory, sample.at),
             Fact::Pods(pods) => self.pods(pods, sample.at),
+            Fact::Names(names) => self.names(names, sample.at),
             Fact::Process(process) => self.roster.seen(process.clone(), sample.at),
             Fact::Gone(id) => self.roster.gone(*id, sample.at),
             Fact::Reading(reading) => self.reading(reading, sample),
@@ -249,16 +254,36 @@ impl Fold {
     fn pods(&mut self, pods: &Pods, at: MonoNs) {
         self.pods = pods.clone();
         for pod in &pods.pods {
-            let named =
-                Named { namespace: pod.namespace.clone(), name: pod.name.clone(), info: pod.info.clone() };
-            self.named.insert(pod.uid.clone(), named);
-            for container in &pod.containers {
-                if let Some(id) = &container.id {
-                    self.containers.insert((pod.uid.clone(), id.clone()), container.name.clone());
-                }
+            let mut info = pod.info.clone();
+            if let Some(names) = self.names.get(&pod.uid).filter(|_| info == PodInfo::default()) {
+                info = names.info.clone();
             }
+            let named = Named { namespace: pod.namespace.clone(), name: pod.name.clone(), info };
+            self.name_pod(&pod.uid, named, &pod.containers);
         }
         self.hold(at);
+    }
+
+    fn names(&mut self, names: &[PodNames], at: MonoNs) {
+        self.names = names.iter().map(|pod| (pod.uid.clone(), pod.clone())).collect();
+        for pod in names {
+            // What a file says of a pod is meant to hold.
+            let granted = self.pods.pods.iter().find(|granted| granted.uid == pod.uid);
+            let info = granted.map(|granted| &granted.info).filter(|info| **info != PodInfo::default());
+            let info = info.unwrap_or(&pod.info).clone();
+            let named = Named { namespace: pod.namespace.clone(), name: pod.name.clone(), info };
+            self.name_pod(&pod.uid, named, &pod.containers);
+        }
+        self.hold(at);
+    }
+
+    fn name_pod(&mut self, uid: &PodUid, named: Named, containers: &[Container]) {
+        self.named.insert(uid.clone(), named);
+        for container in containers {
+            if let Some(id) = &container.id {
+                self.containers.insert((uid.clone(), id.clone()), container.name.clone());
+            }
+        }
     }
 
     /// Notes who holds what from `at` on.
@@ -273,7 +298,11 @@ impl Fold {
             })
             .collect();
         let alive = |uid: &PodUid| living.contains(uid);
-        let (held, unresolved) = allocate::holders(&self.pods, &gpus, self.settings.redistribute, alive);
+        // A kubelet may go on listing a pod that has ended; who knows for certain is believed.
+        let ended = |uid: &PodUid| self.names.get(uid).is_some_and(|names| names.ended);
+        let pods = self.pods.pods.iter().filter(|pod| !ended(&pod.uid));
+        let redistribute = self.settings.redistribute;
+        let (held, unresolved) = allocate::holders(pods, &self.pods.replicas, &gpus, redistribute, alive);
         if unresolved > self.unresolved {
             self.sources.discard(Source::Pods, Discard::DeviceId, unresolved - self.unresolved);
         }
@@ -304,7 +333,9 @@ impl Fold {
     fn retire(&mut self) {
         // Who lives may have changed, and with it who holds a device that several pods claim.
         self.hold(self.watermark);
-        let listed: BTreeSet<&PodUid> = self.pods.pods.iter().map(|pod| &pod.uid).collect();
+        let ended = |uid: &PodUid| self.names.get(uid).is_some_and(|names| names.ended);
+        let listed: BTreeSet<&PodUid> =
+            self.pods.pods.iter().map(|pod| &pod.uid).filter(|uid| !ended(uid)).collect();
         let held = self.holdings.back().map(|(_, held)| Arc::clone(held)).unwrap_or_default();
         let living: BTreeSet<&Scope> = self.roster.alive().map(|process| &process.scope).collect();
         let containers = &self.containers;
@@ -348,6 +379,7 @@ impl Fold {
                 _ => None,
             })
             .chain(listed)
+            .chain(self.names.keys())
             .collect();
         self.named.retain(|uid, _| kept.contains(uid));
         self.recent.retain(|uid, _| kept.contains(uid));

@@ -1,6 +1,8 @@
 //! Single cases: what becomes of one node's time.
 
-use warpmeter_core::fact::{DeviceRef, Fact, GrantPart, Health, HealthState, Level, Part, Sample, Source};
+use warpmeter_core::fact::{
+    DeviceRef, Fact, GrantPart, Health, HealthState, Level, Part, Pod, PodInfo, PodNames, Sample, Source,
+};
 use warpmeter_core::fold::Fold;
 use warpmeter_core::identity::{GpuId, MigId, Owner, PodUid};
 use warpmeter_core::inventory::Gpu;
@@ -299,6 +301,25 @@ fn of_two_pods_that_claim_a_whole_device_those_that_live_hold_it() {
     node.second(4, Some(100), &[]).tick(6);
     assert_eq!(node.account("q").states[0], SECOND, "the kubelet lists p, but it has ended");
     assert_eq!(node.account("q").allocated, Some(Ppb::ONE));
+}
+
+#[test]
+fn names_from_the_api_server_name_pods_and_end_them() {
+    let names = |ended| {
+        let Pod { uid, namespace, name, containers, info, .. } = pod("p", &[]);
+        let info = PodInfo { team: "vision".into(), ..info };
+        Fact::Names(vec![PodNames { uid, namespace, name, containers, ended, info }])
+    };
+    let mut node = Node::new(Settings { infer_allocation: true, ..settings() }, &[gpu(G)]);
+    node.put(2, Source::Names, names(false)).put(3, Source::Host, process(7, 2, "p"));
+    node.second(1, Some(100), &[7]).tick(3);
+    assert_eq!(node.account("p").pod.as_ref().map(|(_, name)| &**name), Some("pod-p"));
+    assert_eq!(&*node.view.pods[0].info.team, "vision");
+    assert!(matches!(&node.account("p").owner, Owner::Pod { container, .. } if &**container == "main"));
+
+    let mut node = whole_gpu();
+    node.put(3, Source::Names, names(true)).second(1, Some(0), &[]).tick(3);
+    assert_eq!(node.device_ms(DeviceState::Unallocated), 1000, "the kubelet lists it, and it has ended");
 }
 
 #[test]
