@@ -55,7 +55,7 @@ properties:
 
 # Fuzzes every parser of foreign bytes for so many seconds each (needs cargo-fuzz and a nightly compiler).
 fuzz seconds="60":
-    cd fuzz && for target in $(cargo +nightly fuzz list); do cargo +nightly fuzz run "$target" -- -max_total_time={{ seconds }} -max_len=8192 -rss_limit_mb=2048; done
+    cd fuzz && for target in $(cargo +nightly fuzz list); do mkdir -p "corpus/$target" && cargo +nightly fuzz run "$target" "corpus/$target" "seeds/$target" -- -max_total_time={{ seconds }} -max_len=8192 -rss_limit_mb=2048; done
 
 # The figures of docs/overhead.md.
 bench:

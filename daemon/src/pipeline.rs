@@ -112,6 +112,8 @@ impl Pipeline {
     pub fn run(mut self, stop: &dyn Fn() -> bool, mut publish: impl FnMut(View)) {
         let mut next_tick = clock::now().plus(TICK);
         let mut next_own = clock::now();
+        let up = Fact::Health(Health { state: HealthState::Up, reason: String::new() });
+        self.take(Sample { at: clock::now(), source: Source::Daemon, fact: up }, &mut publish);
         while !stop() {
             let wait = next_tick.since(clock::now());
             match self.facts.recv_timeout(Duration::from_nanos(wait)) {

@@ -143,7 +143,10 @@ async fn watch_node(config: &Config, options: Options) -> Result<Arc<Page>, RunE
         threads.start("pods", move |stop| {
             while !stop.load(Ordering::Relaxed) {
                 let mut facts = Vec::new();
+                let began = Instant::now();
                 file.poll(&mut facts);
+                facts
+                    .push(Fact::Poll { took: u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX) });
                 for fact in facts {
                     pods.put(fact);
                 }

@@ -43,7 +43,12 @@ impl Cgroups {
     pub fn systemd(&mut self) -> Container {
         let (uid, id) = self.identity();
         let pod = format!("kubepods-burstable-pod{}.slice", uid.replace('-', "_"));
-        self.container(uid, &["kubepods.slice", "kubepods-burstable.slice", &pod], &format!("cri-containerd-{id}.scope"), &id)
+        self.container(
+            uid,
+            &["kubepods.slice", "kubepods-burstable.slice", &pod],
+            &format!("cri-containerd-{id}.scope"),
+            &id,
+        )
     }
 
     /// A container in the cgroupfs driver's.

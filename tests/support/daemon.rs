@@ -44,10 +44,16 @@ pub struct Daemon {
 impl Daemon {
     /// Starts one with a configuration that fits the node, followed by `more`.
     pub fn start(sim: &Sim, more: &str) -> Self {
+        Self::start_with(sim, more, &[])
+    }
+
+    /// The same with further arguments.
+    pub fn start_with(sim: &Sim, more: &str, arguments: &[&OsStr]) -> Self {
         let address = http::free_address();
         let config = sim.configure(address, more);
         let log = sim.path("daemon.log");
         let child = command(sim, [OsStr::new("run"), OsStr::new("--config"), config.as_os_str()])
+            .args(arguments)
             .stderr(File::create(&log).unwrap())
             .stdout(Stdio::null())
             .spawn()

@@ -45,7 +45,7 @@ impl Exposition {
         let mut family = String::new();
         for line in text.split_terminator('\n') {
             if let Some(help) = line.strip_prefix("# HELP ") {
-                family = help.split(' ').next().unwrap_or_default().to_owned();
+                help.split(' ').next().unwrap_or_default().clone_into(&mut family);
                 if !families.insert(family.clone()) {
                     return Err(format!("{family} comes twice"));
                 }
@@ -129,7 +129,8 @@ mod tests {
         let good = "# HELP a_total A.\n# TYPE a_total counter\na_total{x=\"1,\\\"\\\\\\n\"} 2.5\n";
         let read = Exposition::parse(good).unwrap();
         assert_eq!(read.get("a_total", &[("x", "1,\"\\\n")]), Some(2.5));
-        let bad = ["", "a 1\n", "# HELP a A.\na 1\na 1\n", "# HELP a A.\na{x=\"\\q\"} 1\n", "# HELP a A.\na 1"];
+        let bad =
+            ["", "a 1\n", "# HELP a A.\na 1\na 1\n", "# HELP a A.\na{x=\"\\q\"} 1\n", "# HELP a A.\na 1"];
         for text in bad.into_iter().filter(|text| !text.is_empty()) {
             assert!(Exposition::parse(text).is_err(), "{text}");
         }

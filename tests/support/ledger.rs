@@ -36,7 +36,8 @@ pub fn assert_conserved(metrics: &Exposition) {
 
         let owned = metrics.sum("warpmeter_pod_gpu_seconds_total", labels)
             + metrics.sum("warpmeter_owner_gpu_seconds_total", labels);
-        let free = metrics.sum("warpmeter_gpu_seconds_total", &[labels[0], labels[1], ("state", "unallocated")]);
+        let free =
+            metrics.sum("warpmeter_gpu_seconds_total", &[labels[0], labels[1], ("state", "unallocated")]);
         assert!(owned + free <= states + ROUNDING, "{gpu} {mig}: {owned} owned and {free} free of {states}");
 
         let users = metrics.sum("warpmeter_pod_gpu_used_seconds_total", labels)

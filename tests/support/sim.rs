@@ -2,8 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use serde_json::Value;
 use tempfile::TempDir;
 use warpmeter_simgpu::{Fault, Node, Scenario};
 
@@ -90,8 +93,10 @@ impl Sim {
     pub fn configure(&self, listen: std::net::SocketAddr, more: &str) -> PathBuf {
         let mut text = String::new();
         writeln!(text, "[http]\nlisten = \"{listen}\"").unwrap();
-        writeln!(text, "[nvidia]\nlibraries = [{:?}]", self.libraries()).unwrap();
-        writeln!(text, "[host]\nnode = \"node-1\"\ndev = {:?}", self.state().join("dev")).unwrap();
+        writeln!(text, "[nvidia]\nlibraries = [\"{}\"]", self.libraries().display()).unwrap();
+        writeln!(text, "[host]\nnode = \"node-1\"\ndev = \"{}\"", self.state().join("dev").display())
+            .unwrap();
+        writeln!(text, "[control]\nsocket = \"{}\"", self.path("control.sock").display()).unwrap();
         text.push_str(more);
         let path = self.path("warpmeter.toml");
         std::fs::write(&path, text).unwrap();
@@ -102,20 +107,33 @@ impl Sim {
     pub fn pods(&self, text: &str) -> String {
         let path = self.path("pods.toml");
         std::fs::write(&path, text).unwrap();
-        format!("[pods]\nfile = {path:?}\n")
+        format!("[pods]\nfile = \"{}\"\n", path.display())
     }
 
-    /// Busy seconds by process, from the simulator's own log.
+    /// Busy seconds by process over its life, from the simulator's own log.
     pub fn busy(&self) -> BTreeMap<u32, f64> {
-        warpmeter_simgpu::flush(&self.state()).unwrap();
-        let mut nanos: BTreeMap<u32, u64> = BTreeMap::new();
-        for line in std::fs::read_to_string(self.state().join("oracle.jsonl")).unwrap().lines() {
-            let record: serde_json::Value = serde_json::from_str(line).unwrap();
-            let pid = u32::try_from(record["pid"].as_u64().unwrap()).unwrap();
-            *nanos.entry(pid).or_default() += record["busy_ns"].as_u64().unwrap();
-        }
-        nanos.into_iter().map(|(pid, busy)| (pid, std::time::Duration::from_nanos(busy).as_secs_f64())).collect()
+        self.busy_within(0..u64::MAX)
     }
+
+    /// The same within a stretch of the monotonic clock.
+    pub fn busy_within(&self, stretch: Range<u64>) -> BTreeMap<u32, f64> {
+        warpmeter_simgpu::flush(&self.state()).unwrap();
+        let mut busy: BTreeMap<u32, f64> = BTreeMap::new();
+        for line in std::fs::read_to_string(self.state().join("oracle.jsonl")).unwrap().lines() {
+            let record: Value = serde_json::from_str(line).unwrap();
+            let [start, end, nanos] =
+                ["start_ns", "end_ns", "busy_ns"].map(|key| record[key].as_u64().unwrap());
+            let inside = end.min(stretch.end).saturating_sub(start.max(stretch.start));
+            let part = seconds(inside) / seconds(end - start);
+            let pid = u32::try_from(record["pid"].as_u64().unwrap()).unwrap();
+            *busy.entry(pid).or_default() += seconds(nanos) * part;
+        }
+        busy
+    }
+}
+
+fn seconds(nanos: u64) -> f64 {
+    Duration::from_nanos(nanos).as_secs_f64()
 }
 
 fn gpus(state: &Path) -> Vec<Gpu> {

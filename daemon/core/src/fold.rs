@@ -288,6 +288,10 @@ impl Fold {
 
     /// Notes who holds what from `at` on.
     fn hold(&mut self, at: MonoNs) {
+        // Grants can be heard of before the first inventory: nothing can be held yet, and nothing is wrong with them.
+        if self.gpus.is_empty() {
+            return;
+        }
         let gpus: Gpus = self.gpus.iter().map(|(id, state)| (id.clone(), Arc::clone(&state.gpu))).collect();
         let living: BTreeSet<&PodUid> = self
             .roster

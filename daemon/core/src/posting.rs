@@ -124,8 +124,11 @@ impl Stretch<'_> {
 
     fn situation(&self, owner: &Owner, allocated: u64, used: Option<&Used>, standing: Standing) -> Situation {
         let (progress, quiet) = standing;
-        // Unattributed work may be anybody's here: nobody is idle for certain beside it.
-        let hidden = used.is_some_and(|used| used.unattributed > self.budget / 1000);
+        // Unattributed work may be anybody's who has a context here, or of whom nobody knows: none of them is idle
+        // for certain. Who has not opened the device has no part in the work of processes that are all known.
+        let known = !self.who.strangers && !self.who.owners.is_empty();
+        let absent = known && progress == Some(Progress::NoProcess);
+        let hidden = !absent && used.is_some_and(|used| used.unattributed > self.budget / 1000);
         Situation {
             allocated,
             whole: self.budget,

@@ -15,6 +15,8 @@ use super::proto::{ContainerDevices, PodResources};
 
 /// The longest name that Kubernetes allows.
 const LONGEST_NAME: usize = 253;
+/// How much is shown of an id of no known form.
+const SHOWN: usize = 80;
 
 /// What an answer says.
 #[derive(Debug, Default)]
@@ -23,17 +25,22 @@ pub(super) struct Reading {
     pub mapping: Mapping,
     /// What was left out, by hash: there may be much of it, and all that matters is whether it is new.
     pub discarded: BTreeSet<(Discard, u64)>,
+    /// One of the device ids that were left out, for people.
+    pub example: Option<String>,
+    /// The GPU of all units of memory, if they are of one.
+    pub unit_gpu: Option<DeviceRef>,
     /// Whether units of memory were left out because nothing says whose they are.
     pub loose_units: bool,
 }
 
-/// Reads `answer` as far as `options` want it.
-pub(super) fn read(answer: &Answer, options: &KubeletOptions) -> Reading {
+/// Reads `answer` as far as `options` want it. All units of memory are of `unit_gpu` unless it says otherwise.
+pub(super) fn read(answer: &Answer, options: &KubeletOptions, unit_gpu: Option<&DeviceRef>) -> Reading {
     let offered = match &answer.offered {
         Offered::Devices(devices) => Some(devices),
         Offered::Unserved | Offered::Failed(_) => None,
     };
-    let mut reader = Reader { options, reading: Reading::default(), parts: BTreeMap::new(), unit_gpu: None };
+    let reading = Reading { unit_gpu: unit_gpu.cloned(), ..Reading::default() };
+    let mut reader = Reader { options, reading, parts: BTreeMap::new() };
     if let Some(devices) = offered {
         reader.offered(devices);
     }
@@ -48,14 +55,12 @@ struct Reader<'a> {
     reading: Reading,
     /// The parts of every device that is offered in parts.
     parts: BTreeMap<DeviceRef, BTreeSet<u32>>,
-    /// The GPU of all units of memory, if they are of one.
-    unit_gpu: Option<DeviceRef>,
 }
 
 impl Reader<'_> {
     fn offered(&mut self, devices: &[ContainerDevices]) {
         let mut of_units = BTreeSet::new();
-        for id in self.wanted(devices) {
+        for id in wanted(self.options, devices) {
             match id::read(id) {
                 Id::Device(device, GrantPart::Replica(number)) => {
                     self.parts.entry(device).or_default().insert(number);
@@ -65,11 +70,14 @@ impl Reader<'_> {
                     of_units.insert(device.clone());
                     self.parts.entry(device).or_default().insert(number);
                 }
-                Id::Unknown => self.discard(Discard::DeviceId, id),
+                Id::Unknown => self.unknown(id),
             }
         }
-        if of_units.len() == 1 {
-            self.unit_gpu = of_units.pop_first();
+        match of_units.len() {
+            // Its plugin has not registered yet.
+            0 => {}
+            1 => self.reading.unit_gpu = of_units.pop_first(),
+            _ => self.reading.unit_gpu = None,
         }
     }
 
@@ -89,20 +97,20 @@ impl Reader<'_> {
             let mut grant = |(device, part)| {
                 holding.grants.insert(Grant { container: Arc::clone(&name), device, part });
             };
-            for id in self.wanted(&container.devices) {
+            for id in wanted(self.options, &container.devices) {
                 match id::read(id) {
                     Id::Device(device, part) => grant((device, part)),
-                    Id::Unit(device, number) if self.unit_gpu.as_ref() == Some(&device) => {
+                    Id::Unit(device, number) if self.reading.unit_gpu.as_ref() == Some(&device) => {
                         grant((device, GrantPart::Replica(number)));
                     }
                     Id::Unit(..) => self.reading.loose_units = true,
-                    Id::Unknown => self.discard(Discard::DeviceId, id),
+                    Id::Unknown => self.unknown(id),
                 }
             }
             for claim in container.dynamic_resources.iter().flat_map(|resource| &resource.claim_resources) {
                 match dra::read(claim) {
                     Claimed::Devices(devices) => devices.into_iter().for_each(&mut grant),
-                    Claimed::Unknown => self.discard(Discard::DeviceId, &claim.device_name),
+                    Claimed::Unknown => self.unknown(claim.device_name.as_bytes()),
                     Claimed::Other => {}
                 }
             }
@@ -111,11 +119,13 @@ impl Reader<'_> {
         self.reading.mapping.pods.insert(name, holding);
     }
 
-    /// The ids of devices that are GPUs.
-    fn wanted<'d>(&self, devices: &'d [ContainerDevices]) -> impl Iterator<Item = &'d [u8]> + use<'_, 'd> {
-        let options = self.options;
-        let wanted = devices.iter().filter(|devices| options.wants(&devices.resource_name));
-        wanted.flat_map(|devices| devices.device_ids.iter().map(Vec::as_slice))
+    fn unknown(&mut self, id: &[u8]) {
+        self.discard(Discard::DeviceId, id);
+        let shown: String = String::from_utf8_lossy(id).chars().take(SHOWN).collect();
+        // The least of all, whatever their order.
+        if self.reading.example.as_ref().is_none_or(|example| shown < *example) {
+            self.reading.example = Some(shown);
+        }
     }
 
     fn discard(&mut self, reason: Discard, what: impl Hash) {
@@ -127,7 +137,8 @@ impl Reader<'_> {
     fn finish(mut self) -> Reading {
         // A part that is held exists, also if it is not offered at present.
         for grant in self.reading.mapping.grants() {
-            if let (Some(parts), GrantPart::Replica(number)) = (self.parts.get_mut(&grant.device), grant.part) {
+            if let (Some(parts), GrantPart::Replica(number)) = (self.parts.get_mut(&grant.device), grant.part)
+            {
                 parts.insert(number);
             }
         }
@@ -136,4 +147,13 @@ impl Reader<'_> {
             self.parts.into_iter().map(|(device, parts)| (device, count(parts))).collect();
         self.reading
     }
+}
+
+/// The ids of devices that are GPUs.
+fn wanted<'a>(
+    options: &'a KubeletOptions,
+    devices: &'a [ContainerDevices],
+) -> impl Iterator<Item = &'a [u8]> {
+    let wanted = devices.iter().filter(|devices| options.wants(&devices.resource_name));
+    wanted.flat_map(|devices| devices.device_ids.iter().map(Vec::as_slice))
 }

@@ -131,7 +131,9 @@ impl From<&Status> for AskError {
         // A status with a source was not sent but made on this side.
         match std::error::Error::source(status) {
             Some(source) => Self::Broken(chain(source)),
-            None if status.code() == Code::OutOfRange && status.message().contains("too large") => Self::TooLarge,
+            None if status.code() == Code::OutOfRange && status.message().contains("too large") => {
+                Self::TooLarge
+            }
             None => Self::Refused { code: status.code(), message: shortened(status.message()) },
         }
     }

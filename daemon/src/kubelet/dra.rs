@@ -105,7 +105,10 @@ mod tests {
         for driver in ["compute-domain.nvidia.com", "gpu.amd.com", "gpu.nvidia.com.example.org"] {
             assert_eq!(read(&claim(driver, "gpu-0", &[])), Claimed::Other, "{driver}");
         }
-        assert_eq!(read(&claim("", "", &["k8s.compute-domain.nvidia.com/claim=x-channel-0"])), Claimed::Other);
+        assert_eq!(
+            read(&claim("", "", &["k8s.compute-domain.nvidia.com/claim=x-channel-0"])),
+            Claimed::Other
+        );
         assert_eq!(read(&claim("", "", &[])), Claimed::Other);
     }
 }

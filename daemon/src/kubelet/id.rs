@@ -21,14 +21,11 @@ pub(super) enum Id {
 /// Reads an id, which need not be text.
 pub(super) fn read(id: &[u8]) -> Id {
     let Ok(id) = std::str::from_utf8(id) else { return Id::Unknown };
-    if let Some((gpu, unit)) = id.split_once(UNIT) {
-        let digits = unit.bytes().all(|byte| byte.is_ascii_digit());
-        return match (device_id::parse(gpu), unit.parse()) {
-            (Some((device, GrantPart::Whole)), Ok(unit)) if digits => Id::Unit(device, unit),
-            _ => Id::Unknown,
-        };
+    match device_id::parse(id) {
+        Some((device, GrantPart::Replica(unit))) if id.contains(UNIT) => Id::Unit(device, unit),
+        Some((device, part)) => Id::Device(device, part),
+        None => Id::Unknown,
     }
-    device_id::parse(id).map_or(Id::Unknown, |(device, part)| Id::Device(device, part))
 }
 
 #[cfg(test)]
@@ -53,7 +50,12 @@ mod tests {
     fn what_is_no_id_is_unknown() {
         let long = vec![b'x'; 4096];
         let not_text = [&b"GPU-\xff\xfe"[..], UUID.as_bytes()].concat();
-        let odd = [format!("GPU-{UUID}-_-"), format!("GPU-{UUID}-_-+1"), format!("GPU-{UUID}::1-_-1"), "-_-".into()];
+        let odd = [
+            format!("GPU-{UUID}-_-"),
+            format!("GPU-{UUID}-_-+1"),
+            format!("GPU-{UUID}::1-_-1"),
+            "-_-".into(),
+        ];
         for id in odd.iter().map(String::as_bytes).chain([&long[..], &not_text, b"", b"tegra"]) {
             assert_eq!(read(id), Id::Unknown, "{:?}", String::from_utf8_lossy(id));
         }

@@ -47,12 +47,12 @@ impl Mapping {
         }
     }
 
-    /// Takes over from `older` in how many replicas devices are offered that are held, but not offered at present:
-    /// a plugin takes back what it believes to be unhealthy, and offers nothing until it has registered.
-    pub(super) fn add_replicas(&mut self, older: &Self) {
+    /// Takes over from `older` in how many replicas devices are offered that are not offered at present: those that
+    /// are held, since a plugin takes back what it believes to be unhealthy; all, unless the offer is `complete`.
+    pub(super) fn add_replicas(&mut self, older: &Self, complete: bool) {
         let held: BTreeSet<DeviceRef> = self.grants().map(|grant| grant.device.clone()).collect();
         for (device, count) in &older.replicas {
-            if held.contains(device) {
+            if !complete || held.contains(device) {
                 self.replicas.entry(device.clone()).or_insert(*count);
             }
         }

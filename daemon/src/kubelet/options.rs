@@ -58,11 +58,13 @@ mod tests {
             resources: vec!["aliyun.com/gpu-mem".into(), "gpu.example.com/".into()],
             ..KubeletOptions::default()
         };
-        for wanted in ["nvidia.com/gpu", "nvidia.com/mig-1g.5gb.shared", "aliyun.com/gpu-mem", "gpu.example.com/h100"]
+        for wanted in
+            ["nvidia.com/gpu", "nvidia.com/mig-1g.5gb.shared", "aliyun.com/gpu-mem", "gpu.example.com/h100"]
         {
             assert!(options.wants(wanted), "{wanted}");
         }
-        for other in ["amd.com/gpu", "aliyun.com/gpu-memory", "nvidia.com", "gpu.example.com", "", "x/nvidia.com/gpu"]
+        for other in
+            ["amd.com/gpu", "aliyun.com/gpu-memory", "nvidia.com", "gpu.example.com", "", "x/nvidia.com/gpu"]
         {
             assert!(!options.wants(other), "{other}");
         }

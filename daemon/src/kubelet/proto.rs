@@ -17,4 +17,4 @@ pub(super) use v1::{
 };
 
 #[cfg(test)]
-pub(super) use v1::{CdiDevice, ContainerResources, DynamicResource};
+pub(super) use v1::{CdiDevice, ContainerResources, DynamicResource, ListPodResourcesResponse};

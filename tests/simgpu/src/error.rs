@@ -7,7 +7,7 @@ use std::path::PathBuf;
 pub enum Error {
     /// The scenario is not valid TOML, or holds a key that does not exist.
     #[error("scenario: {0}")]
-    Scenario(#[from] Box<toml::de::Error>),
+    Scenario(Box<toml::de::Error>),
     /// The scenario is well formed and asks for something impossible.
     #[error("scenario: {0}")]
     Invalid(String),

@@ -232,7 +232,7 @@ const fn quantum_us() -> u64 {
 impl Scenario {
     /// Reads a scenario from TOML.
     pub fn parse(text: &str) -> Result<Self, Error> {
-        toml::from_str(text).map_err(|e| Error::from(Box::new(e)))
+        toml::from_str(text).map_err(|e| Error::Scenario(Box::new(e)))
     }
 
     /// Reads a scenario file.
@@ -283,6 +283,6 @@ impl Fault {
                 text.push_str(part);
             }
         }
-        toml::from_str(&text).map_err(|e| Error::from(Box::new(e)))
+        toml::from_str(&text).map_err(|e| Error::Scenario(Box::new(e)))
     }
 }

@@ -287,6 +287,18 @@ fn time_is_cut_where_a_grant_changes() {
 }
 
 #[test]
+fn grants_that_are_heard_of_before_the_inventory_hold_from_the_start() {
+    let mut fold = Fold::new(settings());
+    fold.apply(sample(BEGIN, Source::Pods, one_pod()));
+    fold.apply(sample(BEGIN + SECOND / 2, Source::Nvidia, inventory(&[gpu(G)])));
+    let parts = vec![part(None, Some(100), &[])];
+    fold.apply(sample(BEGIN + SECOND, Source::Nvidia, reading(G, BEGIN + 1, BEGIN + SECOND, parts)));
+    let view = fold.apply(tick(BEGIN + 2 * SECOND)).unwrap();
+    assert_eq!(view.accounts[0].used, SECOND - 1, "all of the first window is the pod's");
+    assert_eq!(view.sources.iter().map(|source| source.discarded.iter().sum::<u64>()).sum::<u64>(), 0);
+}
+
+#[test]
 fn of_two_pods_that_claim_a_whole_device_those_that_live_hold_it() {
     let claim = |name| pod(name, &[(whole(G), GrantPart::Whole)]);
     let mut node = Node::new(settings(), &[gpu(G)]);

@@ -1,7 +1,7 @@
 //! libnvidia-ml.so.1 over the simulated GPU.
 //!
 //! Every exported function has the C ABI of NVIDIA's of the same name. Struct layouts come from `nvml-wrapper-sys`.
-//! Calls on a device pass through [`session::on_device`], where faults strike.
+//! Calls on a device pass through `session::on_device`, where faults strike.
 #![allow(
     missing_docs,
     reason = "the exported functions are NVIDIA's, documented in nvml.h under the same names"
