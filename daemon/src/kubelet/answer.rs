@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
+use prost::Message;
 use warpmeter_core::fact::{DeviceRef, Discard, Grant, GrantPart};
 
 use super::client::{Answer, Offered};
@@ -11,7 +12,7 @@ use super::dra::{self, Claimed};
 use super::id::{self, Id};
 use super::mapping::{Mapping, PodName};
 use super::options::KubeletOptions;
-use super::proto::{ContainerDevices, PodResources};
+use super::proto::{ContainerDevices, ListPodResourcesResponse, PodResources};
 
 /// The longest name that Kubernetes allows.
 const LONGEST_NAME: usize = 253;
@@ -48,6 +49,14 @@ pub(super) fn read(answer: &Answer, options: &KubeletOptions, unit_gpu: Option<&
         reader.pod(pod);
     }
     reader.finish()
+}
+
+/// All that a `List` answer grants, as it is on the wire; none if it is no such answer. The source itself reads it
+/// through gRPC: this is for those who want to know what any bytes would do.
+pub fn grants(list: &[u8], options: &KubeletOptions) -> Option<BTreeSet<Grant>> {
+    let pods = ListPodResourcesResponse::decode(list).ok()?.pod_resources;
+    let reading = read(&Answer { pods, offered: Offered::Unserved }, options, None);
+    Some(reading.mapping.grants().cloned().collect())
 }
 
 struct Reader<'a> {

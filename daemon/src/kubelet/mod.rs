@@ -29,6 +29,7 @@ mod proto;
 mod schedule;
 mod source;
 
+pub use answer::grants;
 pub use options::KubeletOptions;
 pub use source::KubeletSource;
 

@@ -13,8 +13,9 @@ mod v1;
 
 pub(super) use v1::pod_resources_lister_client::PodResourcesListerClient;
 pub(super) use v1::{
-    AllocatableResourcesRequest, ClaimResource, ContainerDevices, ListPodResourcesRequest, PodResources,
+    AllocatableResourcesRequest, ClaimResource, ContainerDevices, ListPodResourcesRequest,
+    ListPodResourcesResponse, PodResources,
 };
 
 #[cfg(test)]
-pub(super) use v1::{CdiDevice, ContainerResources, DynamicResource, ListPodResourcesResponse};
+pub(super) use v1::{CdiDevice, ContainerResources, DynamicResource};

@@ -73,11 +73,10 @@ impl Shared {
         let manner = self.lock().manner.clone();
         match manner {
             Manner::Answers | Manner::Sends(_) => Ok(()),
-            Manner::OnlyLists if lists => Ok(()),
+            Manner::OnlyLists | Manner::HangsWhenAskedMore if lists => Ok(()),
             Manner::OnlyLists => {
                 Err(Status::unimplemented("unknown method for service v1.PodResourcesLister"))
             }
-            Manner::HangsWhenAskedMore if lists => Ok(()),
             Manner::HangsWhenAskedMore | Manner::Hangs => std::future::pending().await,
             Manner::Refuses(code, message) => Err(Status::new(code, message)),
         }
