@@ -39,6 +39,7 @@ layers:
 # Files that are generated are current.
 generated:
     cargo test --quiet -p warpmeter-exporter current
+    cargo test --quiet -p warpmeter-simkubelet
 
 # Rewrites generated files and goldens after a wanted change.
 bless:

@@ -13,7 +13,7 @@ use warpmeter_core::view::{GpuView, View};
 use warpmeter_cuda::find_library;
 use warpmeter_ebpf::features;
 
-use crate::config::Config;
+use crate::config::{Config, Pods};
 use crate::run::{self, Options, RunError};
 
 /// How long the node is watched: two windows, and the start of the driver.
@@ -158,8 +158,8 @@ fn node(config: &Config, view: &View, findings: &mut Findings) {
         };
         findings.add(section, mark, what, remedy);
     }
-    if config.pods.is_none() {
-        let (mark, what) = if config.settings.infer_allocation {
+    if run::pods_source(config) == Pods::None {
+        let (mark, what) = if run::settings(config).infer_allocation {
             (
                 Mark::Degraded,
                 "no source says who holds which device: those hold it who have it open (assumed)",
@@ -167,7 +167,13 @@ fn node(config: &Config, view: &View, findings: &mut Findings) {
         } else {
             (Mark::Missing, "no source says who holds which device: all of it counts as unallocated")
         };
-        findings.add("pods", mark, what, "name pods and their devices in a file: [pods] file");
+        let remedy = "mount the kubelet's /var/lib/kubelet/pod-resources, or name pods and their devices in a file: \
+                      [pods] file";
+        findings.add("pods", mark, what, remedy);
+    }
+    if config.names.is_none() {
+        let what = "the API server is not asked: pods have no team, app, model or workload";
+        findings.add("pod names", Mark::Degraded, what, "set [names] api = true, which needs `list` on pods");
     }
     if let Some(driver) = &view.driver {
         findings.add("driver", Mark::Works, format!("version {}", driver.version), "");

@@ -10,8 +10,24 @@ use std::time::Duration;
 use warpmeter_core::price::{Price, Prices};
 use warpmeter_core::settings::Settings;
 
+use crate::kubelet::KubeletOptions;
+use crate::names::{LabelKeys, NamesOptions};
+
 pub use reader::Problem;
 use reader::Section;
+
+/// Who says which pod holds which device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Pods {
+    /// The kubelet where there is one, else nobody.
+    Auto,
+    /// The kubelet.
+    Kubelet,
+    /// A file.
+    File(PathBuf),
+    /// Nobody.
+    None,
+}
 
 /// Everything that can be set. The defaults suit a plain node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,8 +42,14 @@ pub struct Config {
     pub dev: PathBuf,
     /// The node's name; empty: the host's name.
     pub node: String,
-    /// A file that names pods and what they were granted.
-    pub pods: Option<PathBuf>,
+    /// Who says which pod holds which device.
+    pub pods: Pods,
+    /// How the kubelet is asked, if it is.
+    pub kubelet: KubeletOptions,
+    /// How the API server is asked for names and labels, if it is.
+    pub names: Option<NamesOptions>,
+    /// Whether whoever has a device open holds it; none: only where nobody says who does.
+    pub infer: Option<bool>,
     /// The socket on which `release` and `resume` are taken; none: signals only.
     pub control: Option<PathBuf>,
     /// How much is exported.
@@ -46,7 +68,10 @@ impl Default for Config {
             proc: "/proc".into(),
             dev: "/dev".into(),
             node: String::new(),
-            pods: None,
+            pods: Pods::Auto,
+            kubelet: KubeletOptions::default(),
+            names: None,
+            infer: None,
             control: Some(crate::control::SOCKET.into()),
             level: Level::Standard,
             settings: Settings::default(),
@@ -94,7 +119,10 @@ impl Config {
     /// Parses a configuration. On failure gives every problem of the text, in order of place.
     pub fn parse(text: &str) -> Result<Self, Vec<Problem>> {
         let mut config = Self::default();
-        let mut infer = None;
+        let mut file = None;
+        let mut source = None;
+        let mut names = NamesOptions::new("");
+        let mut api = false;
         reader::read(text, |name, section| match name {
             "http" => section.read(&["listen"], |section, key| match key {
                 "listen" => section.set(key, &mut config.listen, values::address),
@@ -110,10 +138,21 @@ impl Config {
                 "node" => section.set(key, &mut config.node, values::text),
                 _ => false,
             }),
-            "pods" => section.read(&["file"], |section, key| match key {
-                "file" => section.set_some(key, &mut config.pods, values::path),
+            "pods" => section.read(&["source", "file"], |section, key| match key {
+                "source" => section.set_some(key, &mut source, values::pods_source),
+                "file" => section.set_some(key, &mut file, values::path),
                 _ => false,
             }),
+            "kubelet" => kubelet(section, &mut config.kubelet),
+            "names" => section.read(&["api", "server", "token", "ca", "refresh"], |section, key| match key {
+                "api" => section.set(key, &mut api, values::boolean),
+                "server" => section.set_some(key, &mut names.server, values::text),
+                "token" => section.set(key, &mut names.token, values::path),
+                "ca" => section.set(key, &mut names.ca, values::path),
+                "refresh" => section.set(key, &mut names.refresh, values::period),
+                _ => false,
+            }),
+            "labels" => labels(section, &mut names.labels),
             "control" => section.read(&["socket"], |section, key| match key {
                 "socket" => section.set(key, &mut config.control, values::optional_path),
                 _ => false,
@@ -121,7 +160,7 @@ impl Config {
             "window" => window(section, &mut config.settings),
             "allocation" => {
                 section.read(&["infer", "redistribute", "equal_split"], |section, key| match key {
-                    "infer" => section.set_some(key, &mut infer, values::boolean),
+                    "infer" => section.set_some(key, &mut config.infer, values::boolean),
                     "redistribute" => section.set(key, &mut config.settings.redistribute, values::boolean),
                     "equal_split" => section.set(key, &mut config.settings.equal_split, values::boolean),
                     _ => false,
@@ -134,10 +173,44 @@ impl Config {
             "price" => prices(section, &mut config.settings.prices),
             _ => false,
         })?;
-        // Whoever names pods says who holds what; otherwise those hold a device who have it open.
-        config.settings.infer_allocation = infer.unwrap_or(config.pods.is_none());
+        config.pods = match (source, file) {
+            (None | Some(values::PodsSource::File), Some(file)) => Pods::File(file),
+            (Some(values::PodsSource::File), None) => {
+                let message = "[pods] source is \"file\", so [pods] file must name it".to_owned();
+                return Err(vec![Problem { line: 1, column: 1, message }]);
+            }
+            (Some(values::PodsSource::Kubelet), _) => Pods::Kubelet,
+            (Some(values::PodsSource::None), _) => Pods::None,
+            (None | Some(values::PodsSource::Auto), _) => Pods::Auto,
+        };
+        config.names = api.then_some(names);
         Ok(config)
     }
+}
+
+fn kubelet(section: &mut Section<'_>, options: &mut KubeletOptions) -> bool {
+    let keys = ["socket", "resources", "pod_logs", "container_logs", "deadline", "refresh"];
+    section.read(&keys, |section, key| match key {
+        "socket" => section.set(key, &mut options.socket, values::path),
+        "resources" => section.set(key, &mut options.resources, values::texts),
+        "pod_logs" => section.set(key, &mut options.pod_logs, values::path),
+        "container_logs" => section.set(key, &mut options.container_logs, values::path),
+        "deadline" => section.set(key, &mut options.deadline, values::period),
+        "refresh" => section.set(key, &mut options.refresh, values::period),
+        _ => false,
+    })
+}
+
+/// For each attribute of a pod, the keys of the labels or annotations that give it, in order of preference.
+fn labels(section: &mut Section<'_>, keys: &mut LabelKeys) -> bool {
+    section.read(&["team", "app", "model", "environment", "idle_ok"], |section, key| match key {
+        "team" => section.set(key, &mut keys.team, values::texts),
+        "app" => section.set(key, &mut keys.app, values::texts),
+        "model" => section.set(key, &mut keys.model, values::texts),
+        "environment" => section.set(key, &mut keys.environment, values::texts),
+        "idle_ok" => section.set(key, &mut keys.idle_ok, values::texts),
+        _ => false,
+    })
 }
 
 fn window(section: &mut Section<'_>, settings: &mut Settings) -> bool {

@@ -11,6 +11,8 @@ pub mod clock;
 pub mod config;
 pub mod control;
 pub mod host;
+pub mod kubelet;
+pub mod names;
 pub mod nvidia;
 pub mod pipeline;
 pub mod pods;

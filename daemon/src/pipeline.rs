@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
 
-use warpmeter_core::fact::{Fact, Health, HealthState, Own, Sample, Source};
+use warpmeter_core::fact::{Fact, Health, HealthState, Own, Process, Sample, Source};
 use warpmeter_core::fold::Fold;
-use warpmeter_core::identity::{GpuId, HostPid};
+use warpmeter_core::identity::{GpuId, HostPid, PodUid, Scope};
 use warpmeter_core::settings::Settings;
 use warpmeter_core::time::{MonoNs, SECOND};
 use warpmeter_core::view::View;
@@ -82,14 +82,18 @@ pub struct Pipeline {
     host: Option<Sender<Wanted>>,
     holders: BTreeMap<GpuId, BTreeSet<HostPid>>,
     health: BTreeMap<Source, Health>,
+    pods: BTreeSet<PodUid>,
+    unknown_pod: Arc<AtomicBool>,
 }
 
 impl Pipeline {
-    /// A pipeline and where its facts are put in. `host` is told which processes the driver names.
+    /// A pipeline and where its facts are put in. `host` is told which processes the driver names; `unknown_pod` is
+    /// set when a process of a pod that nobody has named yet has a GPU open.
     pub fn new(
         settings: Settings,
         recorder: Option<Recorder>,
         host: Option<Sender<Wanted>>,
+        unknown_pod: Arc<AtomicBool>,
     ) -> (Self, Intake) {
         let (sender, facts) = sync_channel(CAPACITY);
         let intake = Intake { source: Source::Daemon, facts: sender, lost: Arc::default() };
@@ -101,6 +105,8 @@ impl Pipeline {
                 host,
                 holders: BTreeMap::new(),
                 health: BTreeMap::new(),
+                pods: BTreeSet::new(),
+                unknown_pod,
             },
             intake,
         )
@@ -151,6 +157,7 @@ impl Pipeline {
             log_change(sample.source, health);
             self.health.insert(sample.source, health.clone());
         }
+        self.notice_unknown_pod(&sample.fact);
         if let Some(recorder) = &mut self.recorder
             && let Err(error) = recorder.record(&sample)
         {
@@ -160,6 +167,19 @@ impl Pipeline {
         }
         if let Some(view) = self.fold.apply(sample) {
             publish(view);
+        }
+    }
+
+    /// A pod that started since the kubelet was last asked is known by its cgroup before it has a name.
+    fn notice_unknown_pod(&mut self, fact: &Fact) {
+        match fact {
+            Fact::Pods(pods) => self.pods = pods.pods.iter().map(|pod| pod.uid.clone()).collect(),
+            Fact::Process(Process { scope: Scope::Pod { uid, .. }, opened: Some(opened), .. })
+                if !opened.minors.is_empty() && !self.pods.contains(uid) =>
+            {
+                self.unknown_pod.store(true, Ordering::Relaxed);
+            }
+            _ => {}
         }
     }
 

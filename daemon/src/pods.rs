@@ -115,13 +115,17 @@ pub fn parse(text: &str) -> Result<Pods, Vec<String>> {
 pub struct PodsFile {
     path: PathBuf,
     read: Option<SystemTime>,
-    health: Option<Health>,
+    health: Health,
 }
 
 impl PodsFile {
     /// A source over `path`, which need not exist yet.
     pub fn new(path: &Path) -> Self {
-        Self { path: path.to_owned(), read: None, health: None }
+        Self {
+            path: path.to_owned(),
+            read: None,
+            health: Health { state: HealthState::Down, reason: "not read yet".into() },
+        }
     }
 
     /// Appends what has changed.
@@ -152,10 +156,12 @@ impl PodsFile {
                 self.unreadable(&error)
             }
         };
-        if self.health.as_ref() != Some(&health) {
-            self.health = Some(health.clone());
-            out.push(Fact::Health(health));
-        }
+        self.health = health;
+    }
+
+    /// How well the last reading went.
+    pub fn health(&self) -> Health {
+        self.health.clone()
     }
 
     fn unreadable(&self, error: &std::io::Error) -> Health {
@@ -207,22 +213,17 @@ mod tests {
         let mut poll = || {
             let mut facts = Vec::new();
             source.poll(&mut facts);
-            facts
+            (facts, source.health().state)
         };
-        assert!(matches!(&poll()[..], [Fact::Health(Health { state: HealthState::Down, .. })]));
+        assert_eq!(poll(), (Vec::new(), HealthState::Down));
         std::fs::write(&path, "").unwrap();
-        assert!(matches!(&poll()[..], [Fact::Pods(_), Fact::Health(Health { state: HealthState::Up, .. })]));
-        assert!(poll().is_empty());
+        assert_eq!(poll(), (vec![Fact::Pods(Pods::default())], HealthState::Up));
+        assert_eq!(poll(), (Vec::new(), HealthState::Up));
         std::fs::write(&path, "nonsense").unwrap();
-        std::fs::File::options()
-            .append(true)
-            .open(&path)
-            .unwrap()
-            .set_modified(SystemTime::now() + std::time::Duration::from_secs(5))
-            .unwrap();
-        assert!(matches!(
-            &poll()[..],
-            [Fact::Discarded { .. }, Fact::Health(Health { state: HealthState::Degraded, .. })]
-        ));
+        let later = SystemTime::now() + std::time::Duration::from_secs(5);
+        std::fs::File::options().append(true).open(&path).unwrap().set_modified(later).unwrap();
+        let (facts, state) = poll();
+        assert!(matches!(&facts[..], [Fact::Discarded { .. }]));
+        assert_eq!(state, HealthState::Degraded);
     }
 }

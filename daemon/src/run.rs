@@ -21,9 +21,11 @@ use warpmeter_exporter::heartbeat::Heartbeat;
 use warpmeter_exporter::page::{Page, Publisher};
 use warpmeter_exporter::{http, readiness};
 
-use crate::config::Config;
+use crate::config::{Config, Pods};
 use crate::control::Control;
 use crate::host::{HostRoots, HostSource};
+use crate::kubelet::KubeletSource;
+use crate::names::{NamesOptions, NamesSource};
 use crate::nvidia::{Gate, Orders, Supervisor, Timing};
 use crate::pipeline::{Intake, Pipeline, Wanted};
 use crate::pods::PodsFile;
@@ -31,6 +33,9 @@ use crate::recording::{Recorder, RecordingError};
 
 /// How often the pods' file is looked at.
 const PODS_EVERY: Duration = Duration::from_secs(1);
+
+/// How often a source that knows by itself when it is due is asked.
+const POLL_EVERY: Duration = Duration::from_millis(200);
 
 /// What a run is to do beside watching.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -91,7 +96,18 @@ pub fn settings(config: &Config) -> Settings {
     } else {
         config.node.clone()
     };
-    Settings { node, ..config.settings.clone() }
+    // Whoever names pods says who holds what; otherwise those hold a device who have it open.
+    let infer_allocation = config.infer.unwrap_or(pods_source(config) == Pods::None);
+    Settings { node, infer_allocation, ..config.settings.clone() }
+}
+
+/// Who says which pod holds which device on this node: the kubelet if there is one, unless told otherwise.
+pub fn pods_source(config: &Config) -> Pods {
+    match &config.pods {
+        Pods::Auto if config.kubelet.socket.parent().is_some_and(std::path::Path::is_dir) => Pods::Kubelet,
+        Pods::Auto => Pods::None,
+        chosen => chosen.clone(),
+    }
 }
 
 /// Watches the node until a signal or the end of the duration. Gives the last page.
@@ -122,7 +138,9 @@ async fn watch_node(config: &Config, options: Options) -> Result<Arc<Page>, RunE
     let stop = Arc::new(AtomicBool::new(false));
     let heartbeat = Heartbeat::start();
     let (wanted, asked) = channel();
-    let (pipeline, intake) = Pipeline::new(settings.clone(), recorder, Some(wanted));
+    let hasten = Arc::new(AtomicBool::new(false));
+    let unknown_pod = Arc::clone(&hasten);
+    let (pipeline, intake) = Pipeline::new(settings.clone(), recorder, Some(wanted), unknown_pod);
     let before = View { node: settings.node.clone(), window: settings.window, ..View::default() };
     let (mut publisher, page) = Publisher::new(config.level, readiness::reasons(&before));
     let mut threads = Threads { stop: Arc::clone(&stop), handles: Vec::new() };
@@ -137,21 +155,16 @@ async fn watch_node(config: &Config, options: Options) -> Result<Arc<Page>, RunE
     let host = intake.of(Source::Host);
     let period = Duration::from_nanos(settings.window);
     threads.start("host", move |stop| watch_host(HostSource::new(roots), &host, &asked, period, stop))?;
-    if let Some(path) = &config.pods {
-        let mut file = PodsFile::new(path);
-        let pods = intake.of(Source::Pods);
-        threads.start("pods", move |stop| {
-            while !stop.load(Ordering::Relaxed) {
-                let mut facts = Vec::new();
-                let began = Instant::now();
-                file.poll(&mut facts);
-                facts
-                    .push(Fact::Poll { took: u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX) });
-                for fact in facts {
-                    pods.put(fact);
-                }
-                pause(PODS_EVERY, stop);
-            }
+    start_pods(config, &intake, hasten, &mut threads)?;
+    if let Some(options) = &config.names {
+        let node = if options.node.is_empty() { settings.node.clone() } else { options.node.clone() };
+        let mut source = NamesSource::new(NamesOptions { node, ..options.clone() });
+        let names = intake.of(Source::Names);
+        threads.start("names", move |stop| {
+            poll_until(stop, &names, |facts| {
+                source.poll(facts);
+                source.health()
+            });
         })?;
     }
     drop(intake);
@@ -211,6 +224,62 @@ async fn watch_node(config: &Config, options: Options) -> Result<Arc<Page>, RunE
         std::fs::write(&path, last.text()).map_err(|source| RunError::Metrics { path, source })?;
     }
     Ok(last)
+}
+
+/// Starts the source that says which pod holds which device.
+fn start_pods(
+    config: &Config,
+    intake: &Intake,
+    hasten: Arc<AtomicBool>,
+    threads: &mut Threads,
+) -> Result<(), RunError> {
+    let pods = intake.of(Source::Pods);
+    match pods_source(config) {
+        Pods::File(path) => {
+            let mut file = PodsFile::new(&path);
+            threads.start("pods", move |stop| {
+                poll_until(stop, &pods, |facts| {
+                    let began = Instant::now();
+                    file.poll(facts);
+                    facts.push(Fact::Poll {
+                        took: u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX),
+                    });
+                    pause(PODS_EVERY, stop);
+                    file.health()
+                });
+            })
+        }
+        Pods::Kubelet => {
+            let mut kubelet = KubeletSource::new(config.kubelet.clone());
+            threads.start("kubelet", move |stop| {
+                poll_until(stop, &pods, |facts| {
+                    if hasten.swap(false, Ordering::Relaxed) {
+                        kubelet.hasten();
+                    }
+                    kubelet.poll(facts);
+                    kubelet.health()
+                });
+            })
+        }
+        Pods::Auto | Pods::None => Ok(()),
+    }
+}
+
+/// Polls a source five times a second, and tells its health when that changes.
+fn poll_until(stop: &AtomicBool, intake: &Intake, mut poll: impl FnMut(&mut Vec<Fact>) -> Health) {
+    let mut facts = Vec::new();
+    let mut told: Option<Health> = None;
+    while !stop.load(Ordering::Relaxed) {
+        let health = poll(&mut facts);
+        if told.as_ref() != Some(&health) {
+            told = Some(health.clone());
+            facts.push(Fact::Health(health));
+        }
+        for fact in facts.drain(..) {
+            intake.put(fact);
+        }
+        pause(POLL_EVERY, stop);
+    }
 }
 
 async fn elapsed(duration: Option<Duration>) {

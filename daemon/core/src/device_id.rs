@@ -67,16 +67,21 @@ fn base_form(id: &str) -> Option<(DeviceRef, GrantPart)> {
     uuid(id).map(|uuid| (DeviceRef::Gpu(GpuId::new(format!("GPU-{uuid}"))), GrantPart::Whole))
 }
 
+/// What follows `gpu-` in a name of the DRA driver: `N`, or `N-mig-PROFILE-ID-START`, whose profile can hold
+/// hyphens (`1g5gb-me`). Before drivers named the profile they wrote `N-mig-ID-START-SIZE`, all of it digits.
 fn dra(rest: &str) -> Option<DeviceRef> {
-    let fields: Vec<&str> = rest.split('-').collect();
-    match fields[..] {
-        [minor] => Some(DeviceRef::Minor(number(minor)?)),
-        [minor, "mig", name, profile, start] if !name.is_empty() => Some(DeviceRef::MinorPlacement {
-            minor: number(minor)?,
-            placement: Placement { profile: number(profile)?, start: number(start)? },
-        }),
-        _ => None,
-    }
+    let Some((minor, instance)) = rest.split_once("-mig-") else {
+        return Some(DeviceRef::Minor(number(rest)?));
+    };
+    let minor = number(minor)?;
+    let fields: Vec<&str> = instance.split('-').collect();
+    let (profile, start) = match fields[..] {
+        [id, start, size] if number(id).is_some() && number(size).is_some() => (id, start),
+        [_, .., id, start] if !fields[0].is_empty() => (id, start),
+        _ => return None,
+    };
+    let placement = Placement { profile: number(profile)?, start: number(start)? };
+    Some(DeviceRef::MinorPlacement { minor, placement })
 }
 
 fn gke(rest: &str) -> Option<(DeviceRef, GrantPart)> {
@@ -107,7 +112,7 @@ fn uuid(text: &str) -> Option<&str> {
 
 /// A number of decimal digits only: no sign, which `parse` would take.
 fn number(text: &str) -> Option<u32> {
-    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
+    (!text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())).then(|| text.parse().ok())?
 }
 
 #[cfg(test)]
@@ -154,7 +159,9 @@ mod tests {
             (format!("GPU-{UUID}-3"), gpu(), replica(3)),
             (format!("GPU-{UUID}-_-7"), gpu(), replica(7)),
             (format!("{UUID}-_-7"), gpu(), replica(7)),
-            ("gpu-1-mig-1g6gb-14-0".into(), placed, whole),
+            ("gpu-1-mig-1g6gb-14-0".into(), placed.clone(), whole),
+            ("gpu-1-mig-1g5gb-me-14-0".into(), placed.clone(), whole),
+            ("gpu-1-mig-14-0-1".into(), placed, whole),
         ] {
             assert_eq!(parse(&id), Some((device, part)), "{id}");
         }

@@ -47,6 +47,8 @@ pub struct Fold {
     sources: Sources,
     driver: Option<Driver>,
     gpus: BTreeMap<GpuId, GpuState>,
+    /// Pods as their source gave them, and with every UID that is known.
+    given: Pods,
     pods: Pods,
     names: BTreeMap<PodUid, PodNames>,
     named: BTreeMap<PodUid, Named>,
@@ -128,6 +130,7 @@ impl Fold {
             sources: Sources::default(),
             driver: None,
             gpus: BTreeMap::new(),
+            given: Pods::default(),
             pods: Pods::default(),
             names: BTreeMap::new(),
             named: BTreeMap::new(),
@@ -252,6 +255,19 @@ impl Fold {
     }
 
     fn pods(&mut self, pods: &Pods, at: MonoNs) {
+        self.given = pods.clone();
+        self.identify(at);
+    }
+
+    /// Takes the pods as given, with the UIDs that their source did not know and another does.
+    fn identify(&mut self, at: MonoNs) {
+        let mut pods = self.given.clone();
+        for pod in pods.pods.iter_mut().filter(|pod| pod.uid.is_unknown()) {
+            let called = |names: &&PodNames| names.namespace == pod.namespace && names.name == pod.name;
+            if let Some(names) = self.names.values().filter(|names| !names.ended).find(called) {
+                pod.uid = names.uid.clone();
+            }
+        }
         self.pods = pods.clone();
         for pod in &pods.pods {
             let mut info = pod.info.clone();
@@ -266,6 +282,9 @@ impl Fold {
 
     fn names(&mut self, names: &[PodNames], at: MonoNs) {
         self.names = names.iter().map(|pod| (pod.uid.clone(), pod.clone())).collect();
+        if self.given.pods.iter().any(|pod| pod.uid.is_unknown()) {
+            self.identify(at);
+        }
         for pod in names {
             // What a file says of a pod is meant to hold.
             let granted = self.pods.pods.iter().find(|granted| granted.uid == pod.uid);

@@ -51,6 +51,18 @@ name! {
     ContainerId
 }
 
+impl PodUid {
+    /// Stands for the UID of a pod whose UID is not known: `unknown:NAMESPACE/NAME`, which no UID looks like.
+    pub fn unknown(namespace: &str, name: &str) -> Self {
+        Self::new(format!("unknown:{namespace}/{name}"))
+    }
+
+    /// Whether it only stands for one.
+    pub fn is_unknown(&self) -> bool {
+        self.0.starts_with("unknown:")
+    }
+}
+
 /// A device: what can be granted and divided. A whole GPU, or one MIG instance of it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct DeviceId {

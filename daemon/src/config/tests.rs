@@ -1,8 +1,9 @@
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use warpmeter_core::price::Price;
 
-use super::{Config, Level, Problem};
+use super::{Config, Level, Pods, Problem};
 
 fn problems(text: &str) -> Vec<String> {
     let describe = |problem: Problem| format!("{}:{} {}", problem.line, problem.column, problem.message);
@@ -28,6 +29,25 @@ fn every_key_is_taken() {
         node = "n1"
         [pods]
         file = "/etc/pods.toml"
+        [kubelet]
+        socket = "/k/kubelet.sock"
+        resources = ["example.com/gpu", "aliyun.com/"]
+        pod_logs = "/l/pods"
+        container_logs = "/l/containers"
+        deadline = "1s"
+        refresh = "5s"
+        [names]
+        api = true
+        server = "https://10.0.0.1"
+        token = "/t"
+        ca = "/c"
+        refresh = "1m"
+        [labels]
+        team = ["cost-center"]
+        app = []
+        model = ["m"]
+        environment = ["e"]
+        idle_ok = ["i"]
         [control]
         socket = ""
         [window]
@@ -57,11 +77,31 @@ fn every_key_is_taken() {
         (settings.window, settings.lateness, settings.retain),
         (500_000_000, 100_000_000, 600_000_000_000)
     );
-    assert!(settings.redistribute && settings.equal_split && !settings.infer_allocation);
+    assert!(settings.redistribute && settings.equal_split);
+    assert_eq!(config.pods, Pods::File("/etc/pods.toml".into()));
+    assert_eq!((config.kubelet.resources.len(), config.kubelet.deadline), (2, Duration::from_secs(1)));
+    let names = config.names.unwrap();
+    assert_eq!((names.labels.team, names.labels.app.len()), (vec!["cost-center".to_owned()], 0));
     assert_eq!(settings.prices.of("NVIDIA H100 80GB HBM3"), Some(Price(2_950_000)));
     assert_eq!(settings.prices.of("NVIDIA A100-SXM4-80GB"), Some(Price(1_200_000)));
     assert_eq!(settings.prices.of("Tesla T4"), Some(Price(1_000_000)));
     assert_eq!(settings.prices.currency, "EUR");
+}
+
+#[test]
+fn who_names_pods_is_a_choice() {
+    for (text, pods) in [
+        ("", Pods::Auto),
+        ("[pods]\nsource = \"auto\"", Pods::Auto),
+        ("[pods]\nsource = \"kubelet\"", Pods::Kubelet),
+        ("[pods]\nsource = \"none\"", Pods::None),
+        ("[pods]\nfile = \"/p\"", Pods::File("/p".into())),
+        ("[pods]\nfile = \"/p\"\nsource = \"kubelet\"", Pods::Kubelet),
+    ] {
+        assert_eq!(Config::parse(text).unwrap().pods, pods, "{text}");
+    }
+    assert_eq!(problems("[pods]\nsource = \"file\"").len(), 1);
+    assert_eq!(problems("[pods]\nsource = \"device_name\"").len(), 1);
 }
 
 #[test]

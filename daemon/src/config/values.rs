@@ -61,6 +61,38 @@ pub(super) fn paths(value: &DeValue<'_>) -> Parsed<Vec<PathBuf>> {
     }
 }
 
+pub(super) fn texts(value: &DeValue<'_>) -> Parsed<Vec<String>> {
+    match value {
+        DeValue::Array(values) => values.iter().map(|value| text(value.get_ref())).collect(),
+        other => Err(format!("wants a list of texts, got {}", other.type_str())),
+    }
+}
+
+/// Who says which pod holds which device, as it is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum PodsSource {
+    Auto,
+    Kubelet,
+    File,
+    None,
+}
+
+pub(super) fn pods_source(value: &DeValue<'_>) -> Parsed<PodsSource> {
+    let wanted = "\"auto\", \"kubelet\", \"file\" or \"none\"";
+    match string(value, wanted)? {
+        "auto" => Ok(PodsSource::Auto),
+        "kubelet" => Ok(PodsSource::Kubelet),
+        "file" => Ok(PodsSource::File),
+        "none" => Ok(PodsSource::None),
+        other => Err(format!("wants {wanted}, got {other:?}")),
+    }
+}
+
+/// A time from a tenth of a second to an hour.
+pub(super) fn period(value: &DeValue<'_>) -> Parsed<Duration> {
+    duration(value, Duration::from_millis(100), Duration::from_secs(3600)).map(Duration::from_nanos)
+}
+
 /// A duration in nanoseconds.
 pub(super) fn duration(value: &DeValue<'_>, least: Duration, most: Duration) -> Parsed<u64> {
     let wanted = format!(

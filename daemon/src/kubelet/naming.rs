@@ -42,7 +42,7 @@ impl Naming {
                 None => {
                     let since = self.nameless.get(name).copied().unwrap_or(now);
                     nameless.insert(name.clone(), since);
-                    PodUid::new(format!("unknown:{}/{}", name.namespace, name.name))
+                    PodUid::unknown(&name.namespace, &name.name)
                 }
             };
             pods.push(Pod {

@@ -335,6 +335,19 @@ fn names_from_the_api_server_name_pods_and_end_them() {
 }
 
 #[test]
+fn a_uid_that_the_kubelet_does_not_tell_is_the_api_servers() {
+    let mut unknown = pod("p", &[(whole(G), GrantPart::Whole)]);
+    unknown.uid = PodUid::unknown("ns", "pod-p");
+    unknown.containers.clear();
+    let Pod { uid, namespace, name, containers, info, .. } = pod("p", &[]);
+    let names = vec![PodNames { uid, namespace, name, containers, ended: false, info }];
+    let mut node = Node::new(settings(), &[gpu(G)]);
+    node.put(2, Source::Pods, pods(&[unknown], &[])).put(3, Source::Host, process(7, 2, "p"));
+    node.put(4, Source::Names, Fact::Names(names)).second(1, Some(100), &[7]).tick(3);
+    assert_eq!((node.account("p").states[0], node.account("p").borrowed), (SECOND, 0));
+}
+
+#[test]
 fn whoever_has_a_device_open_holds_it_only_where_nothing_else_says_who_does() {
     for infer_allocation in [false, true] {
         let mut node = Node::new(Settings { infer_allocation, ..settings() }, &[gpu(G)]);
