@@ -13,7 +13,7 @@ use crate::clock;
 use crate::gpu::{Gpu, LEARNING_PAUSE, Tools};
 use crate::nvml::Fault;
 use crate::nvml::sys::{Device, Library};
-use crate::report::{Outlet, Report};
+use crate::report::{Options, Outlet, Report};
 use crate::xid;
 
 /// How often the GPUs are listed anew.
@@ -25,6 +25,8 @@ pub(crate) struct Driver<'a> {
     library: Rc<Library>,
     versions: Option<inventory::Driver>,
     skip: &'a [String],
+    /// PCI bus ids by index, as the parent saw them last.
+    expected: &'a [String],
     known: &'a mut Known,
     gpus: Vec<Gpu>,
     absent: Absent,
@@ -44,12 +46,18 @@ type Opened = (Gpu, Option<MonoNs>);
 
 impl<'a> Driver<'a> {
     /// Takes over an open library. Calls the driver, but no GPU yet.
-    pub(crate) fn new(library: Rc<Library>, skip: &'a [String], known: &'a mut Known, tools: Tools) -> Self {
+    pub(crate) fn new(
+        library: Rc<Library>,
+        options: &'a Options,
+        known: &'a mut Known,
+        tools: Tools,
+    ) -> Self {
         Self {
             versions: library.versions().ok(),
             faults: xid::Queue::new(&library),
             library,
-            skip,
+            skip: &options.skip,
+            expected: &options.known,
             known,
             gpus: Vec::new(),
             absent: Absent::default(),
@@ -175,9 +183,15 @@ impl<'a> Driver<'a> {
         outlet: &mut Outlet<'_>,
     ) -> Result<(), Fault> {
         let known = before.iter().find(|gpu| gpu.info.index == Some(index));
-        let name = known.map_or_else(|| format!("index-{index}"), |gpu| gpu.info.pci_bus_id.clone());
+        let known = known.map(|gpu| gpu.info.pci_bus_id.clone()).or_else(|| self.expected(index));
+        let name = known.clone().unwrap_or_else(|| format!("index-{index}"));
         if self.is_skipped(&name) {
-            self.absent.put_nameless(&name, SKIPPED);
+            match known {
+                Some(id) => {
+                    self.absent.put_unread(index, &id, SKIPPED.to_owned(), self.known, clock::now());
+                }
+                None => self.absent.put_nameless(&name, SKIPPED),
+            }
             return Ok(());
         }
         let (device, pci_bus_id) = outlet.touching(&name, || {
@@ -203,6 +217,13 @@ impl<'a> Driver<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Who was at a position before this process, if the driver still shows as many GPUs.
+    fn expected(&self, index: u32) -> Option<String> {
+        let count = usize::try_from(self.count).ok()?;
+        let index = usize::try_from(index).ok()?;
+        (self.expected.len() == count).then(|| self.expected.get(index).cloned())?
     }
 
     fn is_skipped(&self, name: &str) -> bool {

@@ -20,11 +20,14 @@ pub struct Options {
     /// Names, as [`Report::Touch`] gave them, of what hung before and must not be touched again. Unknown names are
     /// ignored.
     pub skip: Vec<String>,
+    /// PCI bus ids of the GPUs by index, as last seen, so that one in `skip` is left alone without asking where it
+    /// is. Taken at its word only while the driver shows as many GPUs.
+    pub known: Vec<String>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { libraries: Vec::new(), period: Duration::from_secs(1), skip: Vec::new() }
+        Self { libraries: Vec::new(), period: Duration::from_secs(1), skip: Vec::new(), known: Vec::new() }
     }
 }
 
@@ -38,7 +41,7 @@ pub enum Report {
         /// The PCI bus id; `index-N` before that is known; [`Report::DRIVER`] for calls that concern no device.
         pci_bus_id: String,
     },
-    /// It is back from them.
+    /// It is back from them, or waits outside of any.
     Released,
 }
 
@@ -90,6 +93,11 @@ impl<'a> Outlet<'a> {
         let result = calls();
         self.report(Report::Released);
         result
+    }
+
+    /// Shows that this process is not stuck.
+    pub(crate) fn alive(&mut self) {
+        self.report(Report::Released);
     }
 
     fn report(&mut self, report: Report) {

@@ -40,7 +40,7 @@ pub fn run(options: &Options, emit: &mut dyn FnMut(Report) -> ControlFlow<()>) -
         match open(&search, &mut outlet) {
             Ok((library, path)) => {
                 body.pause = FIRST_PAUSE;
-                if let Some(health) = body.serve(library, &options.skip, pace, &mut outlet) {
+                if let Some(health) = body.serve(library, options, pace, &mut outlet) {
                     body.down(health, &mut outlet);
                 }
                 if is_outdated(&path) {
@@ -51,11 +51,24 @@ pub fn run(options: &Options, emit: &mut dyn FnMut(Report) -> ControlFlow<()>) -
         }
         if !outlet.closed() {
             body.own(&mut outlet);
-            std::thread::sleep(Duration::from_nanos(body.pause));
+            wait(body.pause, &mut outlet);
             body.pause = body.pause.saturating_mul(2).min(LAST_PAUSE);
         }
     }
     Ending::Closed
+}
+
+/// Waits, and shows once a second that it waits and does not hang.
+fn wait(nanos: u64, outlet: &mut Outlet<'_>) {
+    let until = clock::now().plus(nanos);
+    while !outlet.closed() {
+        let left = until.since(clock::now()).min(SECOND);
+        if left == 0 {
+            return;
+        }
+        std::thread::sleep(Duration::from_nanos(left));
+        outlet.alive();
+    }
 }
 
 /// Opens the first library that starts, or says why none did and what to do.
@@ -71,6 +84,15 @@ fn open(search: &Search, outlet: &mut Outlet<'_>) -> Result<(Rc<Library>, PathBu
     }
     if let Some(error) = first {
         return Err(format!("{error}; {}", remedy(&error)));
+    }
+    let unfit = search.rejected.iter().filter(|rejected| rejected.path.symlink_metadata().is_ok());
+    let unfit: Vec<String> =
+        unfit.map(|rejected| format!("{}: {}", rejected.path.display(), rejected.reason)).collect();
+    if !unfit.is_empty() {
+        return Err(format!(
+            "no usable driver library: {}; name another in [nvidia] libraries",
+            unfit.join("; ")
+        ));
     }
     let looked = search.rejected.iter().filter_map(|rejected| rejected.path.parent());
     let looked = looked.map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
@@ -118,13 +140,13 @@ impl Body {
     fn serve(
         &mut self,
         library: Rc<Library>,
-        skip: &[String],
+        options: &Options,
         pace: Pace,
         outlet: &mut Outlet<'_>,
     ) -> Option<String> {
         let tools = Tools { buffer: GpmBuffer::new(), sieve: Sieve::default(), period: pace.period() };
         let mut known = std::mem::take(&mut self.known);
-        let mut driver = outlet.touching(Report::DRIVER, || Driver::new(library, skip, &mut known, tools));
+        let mut driver = outlet.touching(Report::DRIVER, || Driver::new(library, options, &mut known, tools));
         self.empty = false;
         let gone = loop {
             let began = clock::now();

@@ -115,7 +115,8 @@ pub fn main_as(prefix: &[&str]) -> ExitCode {
             return if error.print().is_ok() { code } else { ExitCode::FAILURE };
         }
     };
-    log();
+    // What `check` finds it prints, and its sources need not say again.
+    log(if matches!(cli.command, Command::Check { .. }) { "off" } else { "info" });
     match dispatch(cli.command, prefix) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -151,7 +152,7 @@ fn dispatch(command: Command, prefix: Vec<OsString>) -> Result<(), Box<dyn std::
         }
         Command::Release { common, duration } => {
             let command =
-                duration.map_or_else(|| "release".into(), |time| format!("release {}", time.as_secs()));
+                duration.map_or_else(|| "release".into(), |time| format!("release {}ms", time.as_millis()));
             tell(&common.load()?, &command)?;
         }
         Command::Resume { common } => tell(&common.load()?, "resume")?,
@@ -185,8 +186,8 @@ fn say_error(text: &str) {
 }
 
 /// Logs go to standard error; `WARPMETER_LOG` takes the filters of the `tracing` crates.
-fn log() {
+fn log(filter: &str) {
     let filter = tracing_subscriber::EnvFilter::try_from_env("WARPMETER_LOG")
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(filter));
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).init();
 }

@@ -1,11 +1,11 @@
 //! The local socket on which a running daemon is told to let go of the driver.
 //!
-//! One line in, one line out: `release [SECONDS]` or `resume`, answered by `ok …` or `error: …`. Only the
+//! One line in, one line out: `release [DURATION]` or `resume`, answered by `ok …` or `error: …`. Only the
 //! socket's owner may connect.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -51,15 +51,24 @@ impl Control {
         if let Some(directory) = path.parent() {
             fs::create_dir_all(directory)?;
         }
-        if UnixStream::connect(path).is_ok() {
-            return Err(std::io::Error::other("another daemon listens there"));
-        }
-        match fs::remove_file(path) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+        match fs::symlink_metadata(path) {
+            Ok(metadata) if !metadata.file_type().is_socket() => {
+                return Err(std::io::Error::other("a file that is no socket is there"));
+            }
+            Ok(_) if UnixStream::connect(path).is_ok() => {
+                return Err(std::io::Error::other("another daemon listens there"));
+            }
             _ => {}
         }
-        let listener = UnixListener::bind(path)?;
-        fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
+        // Nobody but the owner may connect at any moment, so it gets its name only after its mode.
+        let unnamed = path.with_extension(format!("{}.new", std::process::id()));
+        let listener = UnixListener::bind(&unnamed)?;
+        let named = fs::set_permissions(&unnamed, fs::Permissions::from_mode(0o600))
+            .and_then(|()| fs::rename(&unnamed, path));
+        if let Err(error) = named {
+            fs::remove_file(&unnamed)?;
+            return Err(error);
+        }
         listener.set_nonblocking(true)?;
         Ok(Self { path: path.to_owned(), listener })
     }
@@ -105,11 +114,9 @@ fn obey(line: &str, gate: &Gate) -> String {
             tracing::info!("resumed: the driver is taken up again");
             "ok: the driver is taken up again".into()
         }
-        (Some("release"), seconds, None) => {
-            let duration = match seconds.map(str::parse) {
-                None => None,
-                Some(Ok(seconds)) => Some(Duration::from_secs(seconds)),
-                Some(Err(_)) => return "error: release takes whole seconds".into(),
+        (Some("release"), duration, None) => {
+            let Ok(duration) = duration.map(humantime::parse_duration).transpose() else {
+                return "error: release takes a duration such as 90s".into();
             };
             tracing::info!(?duration, "released: the driver is let go of");
             if gate.release(duration, PATIENCE) {
@@ -119,7 +126,7 @@ fn obey(line: &str, gate: &Gate) -> String {
                     .into()
             }
         }
-        _ => format!("error: {line:?} is neither `release [SECONDS]` nor `resume`"),
+        _ => format!("error: {line:?} is neither `release [DURATION]` nor `resume`"),
     }
 }
 
@@ -153,13 +160,17 @@ mod tests {
             scope.spawn(|| control.serve(&gate, &stop));
             assert!(tell(&path, "release").is_ok() && !gate.open());
             assert!(tell(&path, "resume").is_ok() && gate.open());
-            assert!(tell(&path, "release 0").is_ok() && gate.open());
+            assert!(tell(&path, "release 0s").is_ok() && gate.open());
             for wrong in ["", "release x", "release 1 2", "stop", &"x".repeat(1000)] {
                 assert!(matches!(tell(&path, wrong), Err(ControlError::Refused(_))), "{wrong}");
             }
             stop.store(true, Ordering::Relaxed);
         });
         assert!(!path.exists());
+        std::fs::write(&path, "precious").unwrap();
+        assert!(Control::listen(&path).is_err(), "what is no socket is not replaced");
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "precious");
+        std::fs::remove_file(&path).unwrap();
         assert!(matches!(tell(&path, "resume"), Err(ControlError::Connect { .. })));
     }
 }

@@ -26,6 +26,8 @@ pub struct Orders {
     pub period: u64,
     /// PCI bus ids of GPUs that must not be touched.
     pub skip: Vec<String>,
+    /// PCI bus ids of all GPUs by index, as last seen.
+    pub known: Vec<String>,
 }
 
 /// A line from the process.

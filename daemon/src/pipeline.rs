@@ -14,7 +14,7 @@ use warpmeter_core::time::{MonoNs, SECOND};
 use warpmeter_core::view::View;
 
 use crate::clock;
-use crate::recording::Recorder;
+use crate::recording::{Recorder, RecordingError};
 
 /// Facts that may wait for the pipeline: more than a minute of a large node.
 const CAPACITY: usize = 8192;
@@ -84,6 +84,7 @@ pub struct Pipeline {
     health: BTreeMap<Source, Health>,
     pods: BTreeSet<PodUid>,
     unknown_pod: Arc<AtomicBool>,
+    broken: Option<RecordingError>,
 }
 
 impl Pipeline {
@@ -107,6 +108,7 @@ impl Pipeline {
                 health: BTreeMap::new(),
                 pods: BTreeSet::new(),
                 unknown_pod,
+                broken: None,
             },
             intake,
         )
@@ -115,7 +117,13 @@ impl Pipeline {
     /// Runs until `stop` says so or no source is left, handing each new view to `publish`.
     ///
     /// `publish` is called at least once a second: its calls are the pipeline's heartbeat.
-    pub fn run(mut self, stop: &dyn Fn() -> bool, mut publish: impl FnMut(View)) {
+    ///
+    /// Gives the error of a recording that could not be completed; everything else went on without it.
+    pub fn run(
+        mut self,
+        stop: &dyn Fn() -> bool,
+        mut publish: impl FnMut(View),
+    ) -> Result<(), RecordingError> {
         let mut next_tick = clock::now().plus(TICK);
         let mut next_own = clock::now();
         let up = Fact::Health(Health { state: HealthState::Up, reason: String::new() });
@@ -143,11 +151,10 @@ impl Pipeline {
                 self.take(Sample { at: now, source: Source::Daemon, fact: tick }, &mut publish);
             }
         }
-        if let Some(mut recorder) = self.recorder.take()
-            && let Err(error) = recorder.finish()
-        {
-            tracing::error!(%error, "the recording is incomplete");
+        if let Some(mut recorder) = self.recorder.take() {
+            recorder.finish()?;
         }
+        self.broken.map_or(Ok(()), Err)
     }
 
     fn take(&mut self, sample: Sample, publish: &mut impl FnMut(View)) {
@@ -164,6 +171,7 @@ impl Pipeline {
             // The node's accounts matter more than their recording.
             tracing::error!(%error, "recording ends here");
             self.recorder = None;
+            self.broken = Some(error);
         }
         if let Some(view) = self.fold.apply(sample) {
             publish(view);

@@ -148,7 +148,11 @@ impl PodsFile {
                             Health { state: HealthState::Degraded, reason }
                         }
                     },
-                    Err(error) => self.unreadable(&error),
+                    Err(error) => {
+                        // A file that is made readable has not changed, and is wanted all the same.
+                        self.read = None;
+                        self.unreadable(&error)
+                    }
                 }
             }
             Err(error) => {

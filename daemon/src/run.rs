@@ -145,7 +145,12 @@ async fn watch_node(config: &Config, options: Options) -> Result<Arc<Page>, RunE
     let (mut publisher, page) = Publisher::new(config.level, readiness::reasons(&before));
     let mut threads = Threads { stop: Arc::clone(&stop), handles: Vec::new() };
 
-    let orders = Orders { libraries: config.libraries.clone(), period: settings.window, skip: Vec::new() };
+    let orders = Orders {
+        libraries: config.libraries.clone(),
+        period: settings.window,
+        skip: Vec::new(),
+        known: Vec::new(),
+    };
     let arguments = options.prefix.iter().cloned().chain(["nvidia".into()]).collect();
     let gate = Arc::new(Gate::default());
     let supervisor =
@@ -180,12 +185,18 @@ async fn watch_node(config: &Config, options: Options) -> Result<Arc<Page>, RunE
         }
     }
     let beat = heartbeat.clone();
+    let (broken, breakage) = channel();
     threads.start("pipeline", move |stop| {
-        pipeline.run(&|| stop.load(Ordering::Relaxed), |view| {
+        let ended = pipeline.run(&|| stop.load(Ordering::Relaxed), |view| {
             beat.beat();
             let reasons = readiness::reasons(&view);
             publisher.publish(Arc::new(view), reasons);
         });
+        if let Err(error) = ended
+            && broken.send(error).is_err()
+        {
+            tracing::error!("nobody waits to hear that the recording is incomplete");
+        }
     })?;
 
     let mut release = signal(SignalKind::user_defined1()).map_err(failed("handle SIGUSR1"))?;
@@ -223,7 +234,10 @@ async fn watch_node(config: &Config, options: Options) -> Result<Arc<Page>, RunE
     if let Some(path) = options.metrics {
         std::fs::write(&path, last.text()).map_err(|source| RunError::Metrics { path, source })?;
     }
-    Ok(last)
+    match breakage.try_recv() {
+        Ok(error) => Err(error.into()),
+        Err(_) => Ok(last),
+    }
 }
 
 /// Starts the source that says which pod holds which device.

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use crate::allocate::{self, Gpus, Held};
 use crate::fact::{
-    Board, Container, Discard, Fact, PodInfo, PodNames, Pods, Reading, Sample, Source, Throttle,
+    Board, Container, Discard, Fact, HealthState, PodInfo, PodNames, Pods, Reading, Sample, Source, Throttle,
 };
 use crate::identity::{DeviceId, GpuId, Owner, PodUid, Scope};
 use crate::inventory::{Driver, Gpu, Inventory};
@@ -97,6 +97,8 @@ struct Counters {
 struct Watched {
     since: MonoNs,
     active: Option<MonoNs>,
+    /// Whether any work of it was ever seen, however little.
+    worked: bool,
 }
 
 /// A pod's last stretches, for its trailing utilisation.
@@ -211,8 +213,19 @@ impl Fold {
                     *state.xids.entry(*xid).or_default() += 1;
                 }
             }
-            Fact::Health(_)
-            | Fact::Poll { .. }
+            Fact::Health(health) => {
+                if sample.source == Source::Nvidia
+                    && matches!(health.state, HealthState::Down | HealthState::Off)
+                {
+                    // Its next inventory says which GPUs are there.
+                    for state in self.gpus.values_mut() {
+                        let down = Some(format!("not read: {}", health.reason));
+                        state.gpu = Arc::new(Gpu { down, ..Gpu::clone(&state.gpu) });
+                        state.lose();
+                    }
+                }
+            }
+            Fact::Poll { .. }
             | Fact::Discarded { .. }
             | Fact::Lost { .. }
             | Fact::Own(_)
@@ -227,7 +240,9 @@ impl Fold {
             return;
         };
         state.last_reading = Some(reading.during.end());
-        state.board = reading.board.clone();
+        if state.up {
+            state.board = reading.board.clone();
+        }
         let gpu = Arc::clone(&state.gpu);
         if !state.timeline.push(reading.clone(), sample.at, &gpu) {
             self.sources.discard(sample.source, Discard::Late, 1);

@@ -25,6 +25,7 @@ impl Cgroups {
             if !root.join("cgroup.procs").exists() {
                 continue;
             }
+            sweep(root);
             let top = root.join(format!("{TOP}-{}", std::process::id()));
             match fs::create_dir(&top) {
                 Ok(()) => return Ok(Self { root: top.clone(), made: vec![top] }),
@@ -47,6 +48,28 @@ impl Cgroups {
         }
         Ok(scope.join("cgroup.procs"))
     }
+}
+
+/// Removes the cgroups of demos that were killed: empty ones, as the processes in them have ended too.
+fn sweep(root: &Path) {
+    for entry in fs::read_dir(root).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let pid =
+            name.to_str().and_then(|name| name.strip_prefix(TOP)?.strip_prefix('-')?.parse::<u32>().ok());
+        if pid.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
+            remove(&entry.path());
+        }
+    }
+}
+
+/// Removes a cgroup and those in it, as far as they are empty.
+fn remove(directory: &Path) {
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            remove(&entry.path());
+        }
+    }
+    fs::remove_dir(directory).unwrap_or_default();
 }
 
 impl Drop for Cgroups {

@@ -10,6 +10,23 @@ use warpmeter_simgpu::{Node, Scenario};
 
 use crate::cast::{CAST, Place, SCENARIO, SHARED};
 
+/// What the directory of a demo is called, before its process id.
+const PREFIX: &str = "warpmeter-demo-";
+
+/// Removes the directories of demos that were killed.
+fn sweep() {
+    let entries = fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten();
+    for entry in entries {
+        let name = entry.file_name();
+        let pid =
+            name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.split('-').next()?.parse::<u32>().ok());
+        if pid.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
+            // Another user's is not ours to remove.
+            fs::remove_dir_all(entry.path()).unwrap_or_default();
+        }
+    }
+}
+
 /// Compute slices of the simulated GPUs.
 const SLICES: f64 = 7.0;
 
@@ -24,7 +41,9 @@ pub(crate) struct SimulatedNode {
 impl SimulatedNode {
     /// Makes the node, with the libraries that were built with this program.
     pub(crate) fn create() -> Result<Self, Box<dyn std::error::Error>> {
-        let directory = tempfile::Builder::new().prefix("warpmeter-demo-").tempdir()?;
+        sweep();
+        let prefix = format!("{PREFIX}{}-", std::process::id());
+        let directory = tempfile::Builder::new().prefix(&prefix).tempdir()?;
         let state = directory.path().join("state");
         warpmeter_simgpu::create(&state, &Scenario::parse(SCENARIO)?)?;
         warpmeter_simgpu::install_libraries(&built_libraries()?, &directory.path().join("lib"))?;
@@ -64,9 +83,9 @@ impl SimulatedNode {
         self.directory.path().join("daemon.log")
     }
 
-    /// The UUID of a GPU.
-    pub(crate) fn gpu(&self, index: usize) -> Option<&str> {
-        self.uuids.get(index).map(|(gpu, _)| gpu.as_str())
+    /// The index of a GPU.
+    pub(crate) fn index(&self, uuid: &str) -> Option<usize> {
+        self.uuids.iter().position(|(gpu, _)| gpu == uuid)
     }
 
     /// The UUID of the device at a place, which is what `CUDA_VISIBLE_DEVICES` is set to, and how much of its GPU
@@ -93,7 +112,7 @@ impl SimulatedNode {
     pub(crate) fn configure(&self, listen: SocketAddr, with_pods: bool) -> std::io::Result<()> {
         let home = self.directory.path();
         let mut config = format!(
-            "[http]\nlisten = \"{listen}\"\n[nvidia]\nlibraries = [\"{}\"]\n[host]\ndev = \"{}\"\n[control]\nsocket = \"{}\"\n[price]\nH100 = 2.95\n",
+            "[http]\nlisten = \"{listen}\"\n[nvidia]\nlibraries = [\"{}\"]\n[host]\ndev = \"{}\"\n[control]\nsocket = \"{}\"\n[window]\nno_work_after = \"5s\"\n[price]\nH100 = 2.95\n",
             home.join("lib").display(),
             self.state().join("dev").display(),
             home.join("control.sock").display(),

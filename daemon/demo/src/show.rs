@@ -43,7 +43,9 @@ pub(crate) fn show(wishes: &Wishes) -> Result<(), Failure> {
     }
     node.configure(wishes.listen, cgroups.is_ok())?;
     let mut daemon = start_daemon(&node, wishes)?;
-    wait_until_ready(&mut daemon, &node, wishes.listen, &interrupted)?;
+    if !wait_until_ready(&mut daemon, &node, wishes.listen, &interrupted)? {
+        return Ok(());
+    }
     say(&format!(
         "ready after {:.1} s: http://{}/metrics /status /readyz\n\n",
         began.elapsed().as_secs_f64(),
@@ -68,7 +70,12 @@ pub(crate) fn show(wishes: &Wishes) -> Result<(), Failure> {
         workloads.push(process);
     }
     say("\n")?;
-    watch(wishes, &node, began, &interrupted)?;
+    let told =
+        watch(wishes, &node, began, cgroups.is_ok(), &interrupted).and_then(|()| Ok(scrape(wishes.listen)?));
+    let Ok(told) = told else {
+        let log = std::fs::read_to_string(node.log()).unwrap_or_default();
+        return Err(format!("the daemon no longer answers; its log:\n{log}").into());
+    };
     for workload in &mut workloads {
         if workload.ended() {
             say("a workload ended by itself: its figures are those until then\n")?;
@@ -82,16 +89,20 @@ pub(crate) fn show(wishes: &Wishes) -> Result<(), Failure> {
         for ((_, _, pid), busy) in oracle::read(&node.state())? {
             if let Some(role) = pods.get(&pid) {
                 // The simulator logs an instance's own time; the daemon tells time of the whole GPU.
-                let (_, part) = node.device(role.place);
-                *truth.entry(role.name.to_owned()).or_default() +=
-                    part * Duration::from_nanos(busy).as_secs_f64();
+                let (device, part) = node.device(role.place);
+                let of = if cgroups.is_ok() { role.name } else { device };
+                *truth.entry(of.to_owned()).or_default() += part * Duration::from_nanos(busy).as_secs_f64();
             }
         }
         say(
-            "\nat the end, beside the simulator's own log (used: engine time, measured; truth: as it was):\n\n",
+            "\nat the end, beside the simulator's own log (used: engine time, measured; true: as it was):\n\n",
         )?;
-        say(&summary::table(&metrics, Some(&truth)))?;
-        say(&summary::node(&metrics, &node))?;
+        say(&if cgroups.is_ok() {
+            summary::table(&told, Some((&metrics, &truth)))
+        } else {
+            summary::devices(&metrics, &node, Some(&truth))
+        })?;
+        say(&summary::node(&metrics))?;
     }
     daemon.end();
     Ok(())
@@ -109,13 +120,13 @@ fn start_daemon(node: &SimulatedNode, wishes: &Wishes) -> Result<Process, Failur
     })?)
 }
 
-/// Ready is when the daemon says so: a window of every device has closed.
+/// Ready is when the daemon says so. False if the demo is to end before that.
 fn wait_until_ready(
     daemon: &mut Process,
     node: &SimulatedNode,
     listen: SocketAddr,
     interrupted: &AtomicBool,
-) -> Result<(), Failure> {
+) -> Result<bool, Failure> {
     let deadline = Instant::now() + Duration::from_secs(20);
     let mut last = String::from("no answer");
     while Instant::now() < deadline && !interrupted.load(Ordering::Relaxed) {
@@ -124,14 +135,14 @@ fn wait_until_ready(
             return Err(format!("the daemon ended at its start:\n{log}").into());
         }
         match get(listen, "/readyz") {
-            Ok((200, _)) => return Ok(()),
+            Ok((200, _)) => return Ok(true),
             Ok((_, reasons)) => last = reasons,
             Err(error) => last = error.to_string(),
         }
         std::thread::sleep(Duration::from_millis(50));
     }
     if interrupted.load(Ordering::Relaxed) {
-        Ok(())
+        Ok(false)
     } else {
         Err(format!("the daemon is not ready: {last}").into())
     }
@@ -142,6 +153,7 @@ fn watch(
     wishes: &Wishes,
     node: &SimulatedNode,
     began: Instant,
+    with_pods: bool,
     interrupted: &AtomicBool,
 ) -> Result<(), Failure> {
     let live = std::io::stdout().is_terminal();
@@ -155,12 +167,13 @@ fn watch(
         }
         next += Duration::from_secs(if live { 1 } else { 10 });
         let metrics = scrape(wishes.listen)?;
-        let text = format!(
-            "after {:.0} s\n{}{}",
-            began.elapsed().as_secs_f64(),
-            summary::table(&metrics, None),
-            summary::node(&metrics, node)
-        );
+        let table =
+            if with_pods { summary::table(&metrics, None) } else { summary::devices(&metrics, node, None) };
+        let mut text =
+            format!("after {:.0} s\n{table}{}", began.elapsed().as_secs_f64(), summary::node(&metrics));
+        if live {
+            text = fitted(&text);
+        }
         if live && drawn > 0 {
             // Back to the first line of the last drawing, which this one replaces.
             say(&format!("\x1b[{drawn}A\x1b[J"))?;
@@ -169,6 +182,13 @@ fn watch(
         say(&text)?;
     }
     Ok(())
+}
+
+/// Lines cut to the terminal's width: a line that wraps would be two when it is drawn over.
+fn fitted(text: &str) -> String {
+    let columns = rustix::termios::tcgetwinsize(std::io::stdout()).map_or(0, |size| usize::from(size.ws_col));
+    let width = if columns == 0 { usize::MAX } else { columns };
+    text.lines().map(|line| line.chars().take(width).chain(['\n']).collect::<String>()).collect()
 }
 
 /// Set when Ctrl-C or SIGTERM asks the demo to end.

@@ -56,15 +56,18 @@ pub(crate) fn figures(metrics: &[Series]) -> BTreeMap<String, Figures> {
     pods
 }
 
-/// One line a pod. With `truth`, what each truly used stands beside what was measured.
-pub(crate) fn table(metrics: &[Series], truth: Option<&BTreeMap<String, f64>>) -> String {
+/// One line a pod. At the end, what each used over its whole life is taken from later metrics, and what it truly used
+/// stands beside it.
+pub(crate) fn table(metrics: &[Series], end: Option<(&[Series], &BTreeMap<String, f64>)>) -> String {
     let pods = figures(metrics);
+    let last = end.map(|(metrics, _)| self::figures(metrics)).unwrap_or_default();
     let mut text = String::new();
-    let truth_head = if truth.is_some() { "  true s   error" } else { "" };
+    let truth_head = if end.is_some() { "  true s   error" } else { "" };
     let head = "pod                     device           held s  active    idle unknown    cost $   waste $";
     line(&mut text, &format!("{head}  used s{truth_head}  not active, mostly"));
     for role in &CAST {
         let Some(figures) = pods.get(role.name) else { continue };
+        let used = last.get(role.name).unwrap_or(figures).used;
         let held = figures.active + figures.idle + figures.stalled + figures.unknown;
         let share = |amount: f64| if held > 0.0 { 100.0 * amount / held } else { 0.0 };
         let mut row = format!(
@@ -76,38 +79,64 @@ pub(crate) fn table(metrics: &[Series], truth: Option<&BTreeMap<String, f64>>) -
             share(figures.unknown),
             figures.cost,
             figures.wasted,
-            figures.used,
+            used,
         );
-        if let Some(truth) = truth {
-            let true_use = truth.get(role.name).copied().unwrap_or(0.0);
-            // A single kernel is too little to speak of its percentage.
-            let telling = true_use >= 0.05;
-            let error = if telling {
-                format!("{:+.1}%", 100.0 * (figures.used / true_use - 1.0))
-            } else {
-                "-".into()
-            };
-            row.push_str(&format!(" {true_use:>7.2} {error:>7}"));
+        if let Some((_, truth)) = end {
+            row.push_str(&compared(used, truth.get(role.name).copied().unwrap_or(0.0)));
         }
         line(&mut text, &format!("{row}  {}", figures.cause));
     }
     text
 }
 
+/// One line a device, for a node whose pods cannot be told apart. With `truth`, by UUID of the device, as above.
+pub(crate) fn devices(
+    metrics: &[Series],
+    simulated: &SimulatedNode,
+    truth: Option<&BTreeMap<String, f64>>,
+) -> String {
+    let mut text = String::new();
+    let truth_head = if truth.is_some() { "  true s   error" } else { "" };
+    line(
+        &mut text,
+        &format!("device                                          used s   idle s unknown s{truth_head}"),
+    );
+    for series in metrics.iter().filter(|series| series.name == "warpmeter_gpu_used_seconds_total") {
+        let (gpu, mig) = (series.label("gpu_uuid"), series.label("mig"));
+        let device = if mig.is_empty() { gpu } else { mig };
+        let of = |state: &str| -> f64 {
+            let same = |other: &&Series| other.label("gpu_uuid") == gpu && other.label("mig") == mig;
+            let states =
+                metrics.iter().filter(|other| other.name == "warpmeter_gpu_seconds_total").filter(same);
+            states.filter(|other| other.label("state") == state).map(|other| other.value).sum()
+        };
+        let name =
+            simulated.index(gpu).map_or_else(|| device.to_owned(), |index| format!("GPU {index} {device}"));
+        let mut row = format!("{name:<47} {:>6.2} {:>8.2} {:>9.2}", series.value, of("idle"), of("unknown"));
+        if let Some(truth) = truth {
+            let true_use = truth.get(device).copied().unwrap_or(0.0);
+            row.push_str(&compared(series.value, true_use));
+        }
+        line(&mut text, &row);
+    }
+    text
+}
+
+/// What was truly used, and by how much the measurement is off.
+fn compared(used: f64, true_use: f64) -> String {
+    // A single kernel is too little to speak of its percentage.
+    let error =
+        if true_use >= 0.05 { format!("{:+.1}%", 100.0 * (used / true_use - 1.0)) } else { "-".into() };
+    format!(" {true_use:>7.2} {error:>7}")
+}
+
 /// What the node as a whole did.
-pub(crate) fn node(metrics: &[Series], simulated: &SimulatedNode) -> String {
+pub(crate) fn node(metrics: &[Series]) -> String {
     let mut states: BTreeMap<&str, (f64, f64)> = BTreeMap::new();
-    let mut gpus: BTreeMap<(usize, &str), f64> = BTreeMap::new();
     for series in metrics {
         match series.name.as_str() {
             "warpmeter_gpu_seconds_total" => {
                 states.entry(series.label("state")).or_default().0 += series.value;
-                let gpu = (0..)
-                    .map_while(|index| simulated.gpu(index))
-                    .position(|gpu| gpu == series.label("gpu_uuid"));
-                if let Some(index) = gpu {
-                    *gpus.entry((index, series.label("state"))).or_default() += series.value;
-                }
             }
             "warpmeter_gpu_cost_total" => states.entry(series.label("state")).or_default().1 += series.value,
             _ => {}

@@ -57,6 +57,7 @@ pub(super) fn paths(value: &DeValue<'_>) -> Parsed<Vec<PathBuf>> {
         DeValue::Array(values) if !values.is_empty() => {
             values.iter().map(|value| path(value.get_ref())).collect()
         }
+        DeValue::Array(_) => Err("wants at least one absolute path, got an empty list".to_owned()),
         other => Err(format!("wants a list of absolute paths, got {}", other.type_str())),
     }
 }

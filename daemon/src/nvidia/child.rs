@@ -20,6 +20,7 @@ pub fn run(orders: &str) -> Result<(), serde_json::Error> {
         libraries: orders.libraries,
         period: Duration::from_nanos(orders.period),
         skip: orders.skip,
+        known: orders.known,
     };
     let mut out = std::io::stdout().lock();
     let mut line = Vec::new();

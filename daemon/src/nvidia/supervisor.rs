@@ -22,6 +22,9 @@ const LONGEST_LINE: u64 = 4 << 20;
 /// The name of the driver itself among the things that are touched.
 const DRIVER: &str = "driver";
 
+/// After so long without a failure since its last chance, a device starts with a clean record.
+const FORGIVEN: Duration = Duration::from_secs(600);
+
 /// How patient the supervisor is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timing {
@@ -50,6 +53,8 @@ struct Bad {
     until: Option<Instant>,
     /// For how long it was left alone the last time.
     wait: Duration,
+    /// When it failed last.
+    failed: Instant,
     reason: String,
 }
 
@@ -122,6 +127,9 @@ impl Supervisor {
                     let reason =
                         "released for maintenance; `warpmeter resume` takes the driver up again".to_owned();
                     self.intake.put(Fact::Health(Health { state: HealthState::Off, reason }));
+                    // Whoever maintains the driver mends its devices too, or replaces them.
+                    self.bad.clear();
+                    self.known.clear();
                     while !self.abandoned.is_empty() && !stop.load(Ordering::Relaxed) {
                         sleep(Duration::from_millis(20), stop);
                         self.reap();
@@ -161,7 +169,7 @@ impl Supervisor {
 
     fn spawn(&self) -> std::io::Result<Child> {
         let skip = self.skipped().map(|(device, _)| device.clone()).collect();
-        let orders = Orders { skip, ..self.orders.clone() };
+        let orders = Orders { skip, known: self.by_index(), ..self.orders.clone() };
         Command::new(&self.program)
             .args(&self.arguments)
             .arg(serde_json::to_string(&orders)?)
@@ -253,17 +261,19 @@ impl Supervisor {
     fn pass(&mut self, mut sample: Sample) {
         match &mut sample.fact {
             Fact::Inventory(inventory) => {
-                for gpu in &inventory.gpus {
-                    if gpu.down.is_none() {
-                        self.known.insert(gpu.pci_bus_id.clone(), gpu.clone());
-                    }
+                let seen = inventory.gpus.iter().filter(|gpu| gpu.down.is_none());
+                for gpu in seen {
+                    self.known.insert(gpu.pci_bus_id.clone(), gpu.clone());
                 }
                 self.add_skipped(inventory);
             }
-            Fact::Health(health) if health.state == HealthState::Up => {
+            Fact::Health(health) if matches!(health.state, HealthState::Up | HealthState::Degraded) => {
                 let left = self.left_alone();
                 if !left.is_empty() {
-                    *health = Health { state: HealthState::Degraded, reason: left };
+                    let both =
+                        [left.as_str(), &health.reason].into_iter().filter(|reason| !reason.is_empty());
+                    let reason = both.collect::<Vec<_>>().join("; ");
+                    *health = Health { state: HealthState::Degraded, reason };
                 }
             }
             _ => {}
@@ -282,6 +292,17 @@ impl Supervisor {
             }
         }
         inventory.gpus.sort_by(|a, b| a.id.cmp(&b.id));
+    }
+
+    /// PCI bus ids by index, if every index up to the last has one.
+    fn by_index(&self) -> Vec<String> {
+        let at = |gpu: &Gpu| gpu.index.and_then(|index| usize::try_from(index).ok());
+        let mut ids: BTreeMap<usize, &String> = BTreeMap::new();
+        for gpu in self.known.values() {
+            ids.extend(at(gpu).map(|index| (index, &gpu.pci_bus_id)));
+        }
+        let complete = ids.keys().copied().eq(0..ids.len()) && ids.len() == self.known.len();
+        if complete { ids.into_values().cloned().collect() } else { Vec::new() }
     }
 
     fn skipped(&self) -> impl Iterator<Item = (&String, &Bad)> {
@@ -308,12 +329,16 @@ impl Supervisor {
         devices.join("; ")
     }
 
-    fn blame(&mut self, device: String, reason: String) {
-        let wait = self
-            .bad
-            .get(&device)
-            .map_or(self.timing.skip, |bad| (bad.wait * 2).min(Duration::from_secs(3600)));
-        self.bad.insert(device, Bad { until: Some(Instant::now() + wait), wait, reason });
+    fn blame(&mut self, touched: String, reason: String) {
+        // A new process cannot know yet who is where; what was known before says it.
+        let index = touched.strip_prefix("index-").and_then(|index| index.parse().ok());
+        let there = self.known.values().find(|gpu| index.is_some() && gpu.index == index);
+        let device = there.map_or(touched, |gpu| gpu.pci_bus_id.clone());
+        let now = Instant::now();
+        // A failure long after another chance is a new one.
+        let recent = self.bad.get(&device).filter(|bad| now.duration_since(bad.failed) < bad.wait + FORGIVEN);
+        let wait = recent.map_or(self.timing.skip, |bad| (bad.wait * 2).min(Duration::from_secs(3600)));
+        self.bad.insert(device, Bad { until: Some(now + wait), wait, failed: now, reason });
         self.intake.put(Fact::Health(Health { state: HealthState::Degraded, reason: self.left_alone() }));
     }
 

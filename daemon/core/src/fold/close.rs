@@ -14,6 +14,7 @@ use crate::ratio::Ppb;
 use crate::split::Split;
 use crate::state::{Class, Progress};
 use crate::time::{Interval, MonoNs, SECOND};
+use crate::view::Evidence;
 use crate::window::Window;
 
 /// How far back a pod's trailing utilisation looks.
@@ -168,13 +169,16 @@ impl Fold {
 
         let concerned = posting.allocated.iter().map(|(owner, _)| owner).chain(&who.owners);
         for owner in concerned.chain(posting.used.iter().map(|(owner, _)| owner)) {
-            let watched = self
-                .watched
-                .entry((owner.clone(), device.clone()))
-                .or_insert(Watched { since: piece.start(), active: None });
-            let worked =
-                posting.used.iter().any(|(user, amount)| user == owner && *amount > posting.elapsed / 1000);
-            if worked {
+            let watched = self.watched.entry((owner.clone(), device.clone())).or_insert(Watched {
+                since: piece.start(),
+                active: None,
+                worked: false,
+            });
+            let used = posting.used.iter().find(|(user, _)| user == owner).map_or(0, |(_, amount)| *amount);
+            let quiet = posting.elapsed / 1000;
+            // A single kernel ends the loading of a model, where it is known to be this owner's.
+            watched.worked |= used > if posting.use_evidence == Evidence::Measured { 0 } else { quiet };
+            if used > quiet {
                 watched.active = Some(piece.end());
             }
         }
@@ -359,7 +363,7 @@ impl Fold {
                 .filter_map(|pid| self.roster.find(pid, window.during))
                 .filter(|process| crate::roster::belongs(&process.scope, owner, &self.containers))
                 .all(|process| process.id.start >= started);
-            let worked = watched.is_some_and(|watched| watched.active.is_some());
+            let worked = watched.is_some_and(|watched| watched.worked);
             Some(if fresh && !worked { Progress::Loading } else { Progress::Working })
         } else {
             let host = self.sources.health(Source::Host).map(|health| health.state);
