@@ -14,7 +14,7 @@ test:
     cargo test --workspace
 
 # Everything that CI checks, in its order.
-ci: test readers fmt lint doc layers generated deny
+ci: test readers fmt lint doc layers generated rules deny
 
 # The simulated driver under independent readers: nvidia-ml-py, gpustat, nvitop.
 readers:
@@ -45,6 +45,14 @@ generated:
 bless:
     WARPMETER_BLESS=1 cargo test --quiet -p warpmeter-exporter
     WARPMETER_BLESS=1 cargo test --quiet -p warpmeter-tests golden
+
+# Alert rules, their runbooks and the Alertmanager example, by promtool (and amtool, if it is there).
+rules:
+    JOBS=4 deploy/rules/test.sh
+
+# Rewrites the PrometheusRule manifest from the rules.
+rules-manifest:
+    deploy/rules/generate.py
 
 # Licences, bans and sources of dependencies.
 deny:
