@@ -66,6 +66,10 @@ properties:
 fuzz seconds="60":
     cd fuzz && for target in $(cargo +nightly fuzz list); do mkdir -p "corpus/$target" && cargo +nightly fuzz run "$target" "corpus/$target" "seeds/$target" -- -max_total_time={{ seconds }} -max_len=8192 -rss_limit_mb=2048; done
 
+# Pods churning, kubelet and driver failing, a scrape every second that must be right (600 seconds by default).
+chaos *options:
+    tests/chaos.sh {{ options }}
+
 # The figures of docs/overhead.md.
 bench:
     cargo bench -p warpmeter-core

@@ -8,12 +8,20 @@
 
 mod accuracy;
 mod attribution;
+mod changes;
+mod chaos;
 mod config;
+mod containers;
 mod exposition;
 mod faults;
 mod golden;
 mod http;
+mod identities;
+mod kubelets;
 mod missing;
+mod owners;
+mod patience;
 mod processes;
 mod release;
+mod rows;
 mod scraped;

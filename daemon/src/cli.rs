@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -115,6 +116,9 @@ pub fn main_as(prefix: &[&str]) -> ExitCode {
             return if error.print().is_ok() { code } else { ExitCode::FAILURE };
         }
     };
+    if matches!(cli.command, Command::Run { .. } | Command::Record { .. }) {
+        one_arena();
+    }
     // What `check` finds it prints, and its sources need not say again.
     log(if matches!(cli.command, Command::Check { .. }) { "off" } else { "info" });
     match dispatch(cli.command, prefix) {
@@ -159,6 +163,23 @@ fn dispatch(command: Command, prefix: Vec<OsString>) -> Result<(), Box<dyn std::
         Command::Nvidia { orders } => nvidia::run_child(&orders)?,
     }
     Ok(())
+}
+
+/// Starts this process anew, once, with a single arena of the C library's allocator.
+///
+/// Views and pages are made by one thread and freed by another. With an arena for each thread, as is the default,
+/// what one has freed another cannot use, and a node on which pods come and go keeps several times what it needs.
+fn one_arena() {
+    const ARENAS: &str = "MALLOC_ARENA_MAX";
+    if std::env::var_os(ARENAS).is_some() {
+        return;
+    }
+    if let Ok(program) = std::env::current_exe() {
+        let error =
+            std::process::Command::new(program).args(std::env::args_os().skip(1)).env(ARENAS, "1").exec();
+        // It only returns if it failed, and then all is well but for the memory.
+        tracing::debug!(%error, "start anew with one arena");
+    }
 }
 
 fn tell(config: &Config, command: &str) -> Result<(), Box<dyn std::error::Error>> {

@@ -146,7 +146,7 @@ impl Config {
             "kubelet" => kubelet(section, &mut config.kubelet),
             "names" => section.read(&["api", "server", "token", "ca", "refresh"], |section, key| match key {
                 "api" => section.set(key, &mut api, values::boolean),
-                "server" => section.set_some(key, &mut names.server, values::text),
+                "server" => section.set_some(key, &mut names.server, values::server),
                 "token" => section.set(key, &mut names.token, values::path),
                 "ca" => section.set(key, &mut names.ca, values::path),
                 "refresh" => section.set(key, &mut names.refresh, values::period),

@@ -91,14 +91,19 @@ pub fn exposition(view: &View, level: Level) -> String {
 
 /// The fold's settings under a configuration.
 pub fn settings(config: &Config) -> Settings {
-    let node = if config.node.is_empty() {
+    // In a container the host's name is the pod's; `NODE_NAME` is how a DaemonSet says which node it is on.
+    let named = std::env::var("NODE_NAME").ok().filter(|name| !name.is_empty());
+    let node = if let (true, Some(name)) = (config.node.is_empty(), named) {
+        name
+    } else if config.node.is_empty() {
         rustix::system::uname().nodename().to_string_lossy().into_owned()
     } else {
         config.node.clone()
     };
     // Whoever names pods says who holds what; otherwise those hold a device who have it open.
-    let infer_allocation = config.infer.unwrap_or(pods_source(config) == Pods::None);
-    Settings { node, infer_allocation, ..config.settings.clone() }
+    let grants_expected = pods_source(config) != Pods::None;
+    let infer_allocation = config.infer.unwrap_or(!grants_expected);
+    Settings { node, infer_allocation, grants_expected, ..config.settings.clone() }
 }
 
 /// Who says which pod holds which device on this node: the kubelet if there is one, unless told otherwise.

@@ -58,6 +58,40 @@ impl Cgroups {
         self.container(uid, &["kubepods", "burstable", &pod], &id, &id)
     }
 
+    /// A container of a pod with this UID, in the systemd driver's notation.
+    pub fn container_of(&mut self, pod_uid: &str) -> Container {
+        let (_, id) = self.identity();
+        let pod = format!("kubepods-besteffort-pod{}.slice", pod_uid.replace('-', "_"));
+        let above = ["kubepods.slice", "kubepods-besteffort.slice", &pod];
+        self.container(pod_uid.to_owned(), &above, &format!("cri-containerd-{id}.scope"), &id)
+    }
+
+    /// Where the tree begins.
+    pub fn top(&self) -> &Path {
+        &self.made[0]
+    }
+
+    /// Removes a container's cgroup, and its pod's with the last of them. Whether it is gone: while a process is in it
+    /// it stays, and so it does for a moment after that was reaped.
+    pub fn remove(&mut self, container: &Container) -> bool {
+        let own = container.procs.parent().unwrap();
+        for path in [own, own.parent().unwrap()] {
+            if fs::remove_dir(path).is_ok() {
+                self.made.retain(|made| made != path);
+            }
+        }
+        !own.exists()
+    }
+
+    /// Removes what a container runtime has made of this tree in the other hierarchies of version 1.
+    fn remove_beside(&self) {
+        let name = self.top().file_name().unwrap();
+        let hierarchies = fs::read_dir("/sys/fs/cgroup").into_iter().flatten().flatten();
+        for top in hierarchies.map(|hierarchy| hierarchy.path().join(name)).filter(|top| top != self.top()) {
+            remove_tree(&top);
+        }
+    }
+
     fn identity(&mut self) -> (String, String) {
         self.pods += 1;
         let (process, pod) = (std::process::id(), self.pods);
@@ -79,6 +113,7 @@ impl Cgroups {
 
 impl Drop for Cgroups {
     fn drop(&mut self) {
+        self.remove_beside();
         for path in self.made.iter().rev() {
             // A process that was just reaped may be in its cgroup for a moment still.
             for _ in 0..100 {
@@ -89,6 +124,15 @@ impl Drop for Cgroups {
             }
         }
     }
+}
+
+/// Removes cgroups below `top`, and it; the files in them go with them.
+fn remove_tree(top: &Path) {
+    for entry in fs::read_dir(top).into_iter().flatten().flatten().filter(|entry| entry.path().is_dir()) {
+        remove_tree(&entry.path());
+    }
+    // What is in use stays.
+    drop(fs::remove_dir(top));
 }
 
 /// Entries of a file of pods: each with its one container and what it was granted.

@@ -16,7 +16,7 @@ use crate::sim::{Sim, built};
 use crate::{tool, wait};
 
 /// The program that plays all parts.
-pub(crate) fn program() -> PathBuf {
+pub fn program() -> PathBuf {
     built().parent().unwrap().join("node")
 }
 

@@ -20,6 +20,28 @@ pub fn elapsed(metrics: &Exposition, gpu: &str) -> f64 {
     metrics.sum("warpmeter_gpu_seconds_total", &[("gpu_uuid", gpu)])
 }
 
+/// Asserts that the owners' parts and nobody's make up all of every device, in both ledgers. For tests in which no owner
+/// ended so long ago that its account was dropped.
+pub fn assert_closed(metrics: &Exposition) {
+    assert_conserved(metrics);
+    let owners = |family: &str, labels: Labels<'_>| -> f64 {
+        ["pod", "owner"]
+            .iter()
+            .map(|kind| metrics.sum(&format!("warpmeter_{kind}_gpu_{family}_total"), labels))
+            .sum()
+    };
+    for series in metrics.all(USE[0], &[]) {
+        let labels: Labels<'_> = &[("gpu_uuid", series.label("gpu_uuid")), ("mig", series.label("mig"))];
+        let states = metrics.sum("warpmeter_gpu_seconds_total", labels);
+        let free =
+            metrics.sum("warpmeter_gpu_seconds_total", &[labels[0], labels[1], ("state", "unallocated")]);
+        let held = owners("seconds", labels);
+        assert!((held + free - states).abs() <= ROUNDING, "{labels:?}: {held} held, {free} free of {states}");
+        let used = owners("used_seconds", labels);
+        assert!((used - series.value).abs() <= ROUNDING, "{labels:?}: {used} of {} used", series.value);
+    }
+}
+
 /// Asserts that both ledgers of every device add up, and that every pod's time is in its device's.
 pub fn assert_conserved(metrics: &Exposition) {
     let near = |a: f64, b: f64| (a - b).abs() <= ROUNDING;

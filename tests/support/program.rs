@@ -35,6 +35,11 @@ impl Program {
         Self { pid: child.id(), child }
     }
 
+    /// Whether it has ended, if it has.
+    pub fn ended(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_some()
+    }
+
     /// Waits until it ends by itself.
     pub fn finish(&mut self) {
         let status = wait::until("a program to end", || self.child.try_wait().unwrap());

@@ -29,6 +29,8 @@ pub struct Sim {
     directory: TempDir,
     /// Its GPUs, in the driver's order.
     pub gpus: Vec<Gpu>,
+    /// Further lines of the section `[host]` of configurations.
+    pub host: String,
     _turn: Turn,
 }
 
@@ -47,9 +49,15 @@ impl Sim {
         let directory = tempfile::Builder::new().prefix("warpmeter-test-").tempdir().unwrap();
         let state = directory.path().join("state");
         warpmeter_simgpu::create(&state, &Scenario::parse(scenario).unwrap()).unwrap();
-        let sim = Self { gpus: gpus(&state), directory, _turn: turn };
+        let sim = Self { gpus: gpus(&state), host: String::new(), directory, _turn: turn };
         sim.install_driver();
         sim
+    }
+
+    /// Makes the node anew in its place, with the same identities: as a MIG manager does, or a reboot of the driver.
+    pub fn replace(&mut self, scenario: &str) {
+        warpmeter_simgpu::create(&self.state(), &Scenario::parse(scenario).unwrap()).unwrap();
+        self.gpus = gpus(&self.state());
     }
 
     /// Puts the driver's libraries in place.
@@ -96,6 +104,7 @@ impl Sim {
         writeln!(text, "[nvidia]\nlibraries = [\"{}\"]", self.libraries().display()).unwrap();
         writeln!(text, "[host]\nnode = \"node-1\"\ndev = \"{}\"", self.state().join("dev").display())
             .unwrap();
+        text.push_str(&self.host);
         writeln!(text, "[control]\nsocket = \"{}\"", self.path("control.sock").display()).unwrap();
         text.push_str(more);
         let path = self.path("warpmeter.toml");

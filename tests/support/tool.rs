@@ -31,6 +31,26 @@ pub fn is_zombie(pid: u32) -> bool {
     stat(pid).is_some_and(|stat| stat.first().is_some_and(|state| state == "Z"))
 }
 
+/// What a process has open or mapped below `directory`.
+pub fn handles(pid: u32, directory: &Path) -> Vec<String> {
+    let process = Path::new("/proc").join(pid.to_string());
+    let files = std::fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
+    let open = files.filter_map(|entry| std::fs::read_link(entry.path()).ok());
+    let open: Vec<String> = open.map(|path| path.display().to_string()).collect();
+    let maps = std::fs::read_to_string(process.join("maps")).unwrap_or_default();
+    let mapped = maps.lines().filter_map(|line| line.find('/').map(|at| line[at..].to_owned()));
+    let below = |path: &String| path.starts_with(&*directory.to_string_lossy());
+    open.into_iter().chain(mapped).filter(below).collect()
+}
+
+/// Resident bytes of a process; 0 if it has ended.
+pub fn resident(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = line.and_then(|line| line.trim().strip_suffix(" kB")).and_then(|kib| kib.parse::<u64>().ok());
+    kib.unwrap_or(0) * 1024
+}
+
 /// How many files a process has open.
 pub fn open_files(pid: u32) -> usize {
     std::fs::read_dir(Path::new("/proc").join(pid.to_string()).join("fd")).unwrap().count()

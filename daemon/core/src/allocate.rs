@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::fact::{DeviceRef, Grant, GrantPart, Pod, Replicas};
-use crate::identity::{DeviceId, GpuId, Owner, PodUid};
+use crate::identity::{DeviceId, GpuId, MigId, Owner, PodUid};
 use crate::inventory::{Gpu, Instance};
 use crate::ratio::Ppb;
 use crate::split::Split;
@@ -80,12 +80,14 @@ pub fn holders<'p>(
     let mut granted: BTreeMap<DeviceId, BTreeSet<(Owner, GrantPart)>> = BTreeMap::new();
     for pod in pods {
         for Grant { container, device, part } in &pod.grants {
-            let Some(device) = resolve(device, gpus) else {
+            let devices = resolve(device, gpus).map(|device| divided(device, gpus)).unwrap_or_default();
+            if devices.is_empty() {
                 unresolved += 1;
-                continue;
-            };
-            let owner = Owner::Pod { uid: pod.uid.clone(), container: container.clone() };
-            granted.entry(device).or_default().insert((owner, *part));
+            }
+            for device in devices {
+                let owner = Owner::Pod { uid: pod.uid.clone(), container: container.clone() };
+                granted.entry(device).or_default().insert((owner, *part));
+            }
         }
     }
     for device in replicas.keys() {
@@ -102,19 +104,24 @@ pub fn holders<'p>(
     (held, unresolved)
 }
 
-/// Drops the claims to a whole device of pods without live processes, if another pod that claims it has some.
+/// Where several pods claim all of a device, or the same replica of it, drops the claims of those without live
+/// processes if another has some.
 fn settle(grants: &mut BTreeSet<(Owner, GrantPart)>, alive: impl Fn(&PodUid) -> bool) {
     let pod = |owner: &Owner| match owner {
         Owner::Pod { uid, .. } => Some(uid.clone()),
         _ => None,
     };
-    let whole = grants.iter().filter(|(_, part)| *part == GrantPart::Whole);
-    let pods: BTreeSet<PodUid> = whole.filter_map(|(owner, _)| pod(owner)).collect();
-    let living: BTreeSet<&PodUid> = pods.iter().filter(|uid| alive(uid)).collect();
-    if pods.len() > 1 && !living.is_empty() {
-        grants.retain(|(owner, part)| {
-            *part != GrantPart::Whole || pod(owner).is_none_or(|uid| living.contains(&uid))
-        });
+    let mut claims: BTreeMap<GrantPart, BTreeSet<PodUid>> = BTreeMap::new();
+    for (owner, part) in grants.iter().filter(|(_, part)| !matches!(part, GrantPart::Fraction(_))) {
+        claims.entry(*part).or_default().extend(pod(owner));
+    }
+    for (part, pods) in claims {
+        let living: BTreeSet<&PodUid> = pods.iter().filter(|uid| alive(uid)).collect();
+        if pods.len() > 1 && !living.is_empty() {
+            grants.retain(|(owner, other)| {
+                *other != part || pod(owner).is_none_or(|uid| living.contains(&uid))
+            });
+        }
     }
 }
 
@@ -149,6 +156,17 @@ fn weigh(grants: &BTreeSet<(Owner, GrantPart)>, replicas: Option<u32>, redistrib
         free,
         replicated,
         evidence,
+    }
+}
+
+/// A device, or all instances of a whole GPU that is in MIG mode: a plugin that does not know of MIG grants it whole.
+fn divided(device: DeviceId, gpus: &Gpus) -> Vec<DeviceId> {
+    match gpus.get(&device.gpu).and_then(|gpu| gpu.mig.as_ref()) {
+        Some(mig) if device.mig.is_none() => {
+            let instance = |id: &MigId| DeviceId { gpu: device.gpu.clone(), mig: Some(id.clone()) };
+            mig.instances.iter().map(|each| instance(&each.id)).collect()
+        }
+        _ => vec![device],
     }
 }
 

@@ -49,6 +49,7 @@ pub struct Fold {
     gpus: BTreeMap<GpuId, GpuState>,
     /// Pods as their source gave them, and with every UID that is known.
     given: Pods,
+    heard: bool,
     pods: Pods,
     names: BTreeMap<PodUid, PodNames>,
     named: BTreeMap<PodUid, Named>,
@@ -133,6 +134,7 @@ impl Fold {
             driver: None,
             gpus: BTreeMap::new(),
             given: Pods::default(),
+            heard: false,
             pods: Pods::default(),
             names: BTreeMap::new(),
             named: BTreeMap::new(),
@@ -271,6 +273,7 @@ impl Fold {
 
     fn pods(&mut self, pods: &Pods, at: MonoNs) {
         self.given = pods.clone();
+        self.heard = true;
         self.identify(at);
     }
 
@@ -322,8 +325,9 @@ impl Fold {
 
     /// Notes who holds what from `at` on.
     fn hold(&mut self, at: MonoNs) {
-        // Grants can be heard of before the first inventory: nothing can be held yet, and nothing is wrong with them.
-        if self.gpus.is_empty() {
+        // Grants can be heard of before the first inventory, and after it: until both are there nothing is known of
+        // who holds what, which is not the same as that nobody does.
+        if self.gpus.is_empty() || !(self.heard || self.settings.infer_allocation) {
             return;
         }
         let gpus: Gpus = self.gpus.iter().map(|(id, state)| (id.clone(), Arc::clone(&state.gpu))).collect();

@@ -26,10 +26,12 @@ pub struct Posting {
     pub price: Option<Price>,
     /// Whether counters were valid.
     pub profiled: bool,
-    /// Each holder's time by state. With `unallocated` these sum to `elapsed`.
+    /// Each holder's time by state. With `unallocated` and `unheard` these sum to `elapsed`.
     pub allocated: Vec<(Owner, Vec<(State, u64)>)>,
     /// What nobody held.
     pub unallocated: u64,
+    /// What nobody knows who held.
+    pub unheard: u64,
     /// How the allocation is known.
     pub allocation_evidence: Evidence,
     /// What each owner used. With the rest of `usage` these sum to `elapsed`; `usage.used` is their sum.
@@ -132,6 +134,9 @@ impl Ledger {
             device.profiled += posting.elapsed;
         }
         add_activity(&mut device.activity, &posting.activity);
+        let unknown = Class::Unknown as usize;
+        device.states[unknown] += posting.unheard;
+        charge(&mut device.costs, unknown, posting.price, posting.unheard);
         let unallocated = DeviceState::Unallocated.index();
         device.states[unallocated] += posting.unallocated;
         charge(&mut device.costs, unallocated, posting.price, posting.unallocated);
@@ -270,7 +275,7 @@ fn imbalance(posting: &Posting) -> u64 {
     let allocated: u64 =
         posting.allocated.iter().flat_map(|(_, states)| states).map(|(_, amount)| *amount).sum();
     let used: u64 = posting.used.iter().map(|(_, amount)| *amount).sum();
-    let allocation = (allocated + posting.unallocated).abs_diff(posting.elapsed);
+    let allocation = (allocated + posting.unallocated + posting.unheard).abs_diff(posting.elapsed);
     allocation.max(sum(&posting.usage).abs_diff(posting.elapsed)).max(used.abs_diff(posting.usage.used))
 }
 

@@ -12,7 +12,7 @@ use crate::price::Price;
 use crate::split::Split;
 use crate::state::{Progress, Situation, divide};
 use crate::time::{Interval, MonoNs};
-use crate::view::{Activity, Usage};
+use crate::view::{Activity, Evidence, Usage};
 
 /// One device over one stretch of time in which nothing was granted or revoked.
 #[derive(Debug)]
@@ -31,6 +31,8 @@ pub struct Stretch<'a> {
     pub conflict: bool,
     /// Who holds it.
     pub held: &'a Held,
+    /// Whether that is not known yet, because the source of grants has not spoken: then nobody is in `held`.
+    pub unheard: bool,
     /// Who had a context.
     pub who: &'a Participants,
     /// What per-process samples say.
@@ -79,7 +81,7 @@ impl Stretch<'_> {
         let (shares, usage, use_evidence) = match used {
             None => {
                 let usage = Usage { unknown: self.budget, ..Usage::default() };
-                (Vec::new(), usage, crate::view::Evidence::Measured)
+                (Vec::new(), usage, Evidence::Measured)
             }
             Some(used) => {
                 let total = used.shares.iter().map(|(_, amount)| *amount).sum();
@@ -103,8 +105,9 @@ impl Stretch<'_> {
             price: self.price,
             profiled: activity.engine.is_some(),
             allocated,
-            unallocated,
-            allocation_evidence: self.held.evidence,
+            unallocated: if self.unheard { 0 } else { unallocated },
+            unheard: if self.unheard { unallocated } else { 0 },
+            allocation_evidence: if self.unheard { Evidence::Assumed } else { self.held.evidence },
             used: shares,
             usage,
             use_evidence,

@@ -7,6 +7,7 @@ use crate::time::SECOND;
 
 /// Settings of the fold. Times are in nanoseconds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a choice of its own")]
 pub struct Settings {
     /// The node's name.
     pub node: String,
@@ -22,6 +23,9 @@ pub struct Settings {
     pub no_work_after: u64,
     /// Whether devices without any grant belong to those who have them open. Only without a source of grants.
     pub infer_allocation: bool,
+    /// Whether there is a source of grants: until it has spoken, nobody knows who holds what.
+    #[serde(default)]
+    pub grants_expected: bool,
     /// Whether a shared device's use is split equally where nothing says more.
     pub equal_split: bool,
     /// Whether replicas that nobody holds are divided among those who hold one.
@@ -40,6 +44,7 @@ impl Default for Settings {
             retain: 300 * SECOND,
             no_work_after: 300 * SECOND,
             infer_allocation: true,
+            grants_expected: false,
             equal_split: false,
             redistribute: false,
             prices: Prices::default(),

@@ -102,6 +102,8 @@ fn who_names_pods_is_a_choice() {
     }
     assert_eq!(problems("[pods]\nsource = \"file\"").len(), 1);
     assert_eq!(problems("[pods]\nsource = \"device_name\"").len(), 1);
+    let secret = problems("[names]\nserver = \"https://me:secret@host\"");
+    assert!(secret.len() == 1 && !secret[0].contains("secret"), "{secret:?}");
 }
 
 #[test]

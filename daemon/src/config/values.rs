@@ -44,6 +44,14 @@ pub(super) fn path(value: &DeValue<'_>) -> Parsed<PathBuf> {
     if path.is_absolute() { Ok(path) } else { Err(format!("wants {wanted}, got \"{}\"", path.display())) }
 }
 
+/// An API server's address, which may hold no secret: it is shown wherever something is wrong with it.
+pub(super) fn server(value: &DeValue<'_>) -> Parsed<String> {
+    let wanted = "https://HOST[:PORT], or http:// with a loopback host, without user and password";
+    let text = string(value, wanted)?;
+    let scheme = text.starts_with("https://") || text.starts_with("http://");
+    if scheme && !text.contains('@') { Ok(text.to_owned()) } else { Err(format!("wants {wanted}")) }
+}
+
 /// An absolute path, or none for an empty text.
 pub(super) fn optional_path(value: &DeValue<'_>) -> Parsed<Option<PathBuf>> {
     match value {

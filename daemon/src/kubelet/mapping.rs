@@ -34,12 +34,12 @@ pub(super) struct Mapping {
 
 impl Mapping {
     /// Takes over from `older` the pods that a kubelet does not list because it has only just started and does not
-    /// know them yet. What another pod holds by now has been given back.
-    pub(super) fn add_missing(&mut self, older: &Self) {
+    /// know them yet: those that it has listed `recently`. What another pod holds by now has been given back.
+    pub(super) fn add_missing(&mut self, older: &Self, recently: impl Fn(&PodName) -> bool) {
         let held: BTreeSet<(DeviceRef, GrantPart)> =
             self.grants().map(|grant| (grant.device.clone(), grant.part)).collect();
         for (name, holding) in &older.pods {
-            if !self.pods.contains_key(name) {
+            if !self.pods.contains_key(name) && recently(name) {
                 let mut holding = holding.clone();
                 holding.grants.retain(|grant| !held.contains(&(grant.device.clone(), grant.part)));
                 self.pods.insert(name.clone(), holding);

@@ -1,6 +1,6 @@
 //! The source: asks when it is time, keeps what is good, and says what has changed.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use warpmeter_core::fact::{DeviceRef, Discard, Fact, Grant, Health, Pods};
@@ -9,7 +9,7 @@ use super::answer;
 use super::client::{self, Answer, AskError, Offered};
 use super::health::{self, Condition, Now};
 use super::logs::Logs;
-use super::mapping::{Holding, Mapping};
+use super::mapping::{Holding, Mapping, PodName};
 use super::naming::Naming;
 use super::options::KubeletOptions;
 use super::schedule::{SPACING, Schedule, Stamp};
@@ -31,6 +31,8 @@ pub struct KubeletSource {
     unit_gpu: Option<DeviceRef>,
     /// When the kubelet restarted, if it has since the first answer.
     restarted: Option<Instant>,
+    /// When each pod was last listed by the kubelet itself.
+    listed: BTreeMap<PodName, Instant>,
     /// When the names of logs were read last.
     named: Option<Instant>,
     /// What the last answer had that was left out.
@@ -50,6 +52,7 @@ impl KubeletSource {
             mapping: None,
             unit_gpu: None,
             restarted: None,
+            listed: BTreeMap::new(),
             named: None,
             discarded: BTreeSet::new(),
             sent: None,
@@ -130,11 +133,14 @@ impl KubeletSource {
         }
         self.discarded = reading.discarded;
         let mut mapping = reading.mapping;
+        let recent = |since: &Instant| now.mono.saturating_duration_since(*since) < SETTLING;
+        self.listed.extend(mapping.pods.keys().map(|name| (name.clone(), now.mono)));
+        // However often a kubelet restarts, a pod that it does not list outlasts its last listing by no more than this.
+        self.listed.retain(|_, since| recent(since));
         if let Some(older) = &self.mapping {
-            let settling = |since| now.mono.saturating_duration_since(since) < SETTLING;
-            let settling = self.restarted.is_some_and(settling);
+            let settling = self.restarted.as_ref().is_some_and(recent);
             if settling {
-                mapping.add_missing(older);
+                mapping.add_missing(older, |name| self.listed.contains_key(name));
             }
             mapping.add_replicas(older, !settling && matches!(answer.offered, Offered::Devices(_)));
         }

@@ -40,7 +40,9 @@ impl Gate {
     pub fn release(&self, duration: Option<Duration>, patience: Duration) -> bool {
         let deadline = Instant::now() + patience;
         let mut state = self.lock();
-        state.released = Some(Released { until: duration.map(|duration| Instant::now() + duration) });
+        // A time beyond what the clock can tell is for good.
+        let until = duration.and_then(|duration| Instant::now().checked_add(duration));
+        state.released = Some(Released { until });
         self.changed.notify_all();
         while state.in_use {
             let Some(left) = deadline.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())
@@ -66,8 +68,9 @@ impl Gate {
     /// Takes the driver into use, if it may be used: in one step, so that no release falls between.
     pub(super) fn enter(&self) -> bool {
         let mut state = self.lock();
-        state.in_use |= state.open();
-        state.in_use
+        let open = state.open();
+        state.in_use |= open;
+        open
     }
 
     /// Nobody has the driver open any more.
@@ -104,6 +107,13 @@ mod tests {
         });
         gate.resume();
         assert!(gate.open());
+    }
+
+    #[test]
+    fn a_release_for_longer_than_time_is_for_good() {
+        let gate = Gate::default();
+        assert!(gate.release(Some(Duration::MAX), Duration::ZERO));
+        assert!(!gate.open());
     }
 
     #[test]

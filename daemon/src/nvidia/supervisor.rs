@@ -161,6 +161,11 @@ impl Supervisor {
             if began.elapsed() > Duration::from_secs(60) {
                 wait = self.timing.restart;
             }
+            self.reap();
+            if self.abandoned.is_empty() {
+                // Nobody has the driver open while the supervisor waits.
+                self.gate.leave();
+            }
             sleep(wait, stop);
             wait = (wait * 2).min(Duration::from_secs(60));
             self.reap();

@@ -123,6 +123,7 @@ impl Fold {
                     price,
                     part,
                     held: &owned,
+                    unheard: self.settings.grants_expected && !self.heard,
                     who: &who,
                     times,
                     equal_split: self.settings.equal_split,

@@ -9,7 +9,7 @@ use warpmeter_core::inventory::Gpu;
 use warpmeter_core::price::Money;
 use warpmeter_core::ratio::Ppb;
 use warpmeter_core::settings::Settings;
-use warpmeter_core::state::{DeviceState, State};
+use warpmeter_core::state::{Class, DeviceState, State};
 use warpmeter_core::time::SECOND;
 use warpmeter_core::view::{AccountView, Evidence, View};
 
@@ -299,6 +299,24 @@ fn grants_that_are_heard_of_before_the_inventory_hold_from_the_start() {
 }
 
 #[test]
+fn before_the_source_of_grants_has_spoken_nobody_knows_who_holds_what() {
+    let mut node = Node::new(Settings { grants_expected: true, ..settings() }, &[gpu(G)]);
+    node.put(3, Source::Host, process(7, 2, "p")).second(1, Some(100), &[7]).tick(3);
+    assert_eq!(node.device_ms(DeviceState::Unallocated), 0, "unknown is not unallocated");
+    assert_eq!(node.device_ms(DeviceState::Allocated(Class::Unknown)), 1000);
+    assert_eq!(node.view.gpus[0].devices[0].allocation_evidence, [0, 0, SECOND]);
+    node.put(3 * SECOND, Source::Pods, pods(&[], &[])).second(4, Some(0), &[]).tick(6);
+    assert!(node.device_ms(DeviceState::Unallocated) >= 1000);
+}
+
+#[test]
+fn grants_that_are_heard_of_after_the_first_reading_hold_from_its_start() {
+    let mut node = Node::new(settings(), &[gpu(G)]);
+    node.second(1, Some(100), &[]).put(SECOND + 1, Source::Pods, one_pod()).tick(3);
+    assert_eq!(node.ms("p", State::Active), 1000);
+}
+
+#[test]
 fn of_two_pods_that_claim_a_whole_device_those_that_live_hold_it() {
     let claim = |name| pod(name, &[(whole(G), GrantPart::Whole)]);
     let mut node = Node::new(settings(), &[gpu(G)]);
@@ -332,6 +350,26 @@ fn names_from_the_api_server_name_pods_and_end_them() {
     let mut node = whole_gpu();
     node.put(3, Source::Names, names(true)).second(1, Some(0), &[]).tick(3);
     assert_eq!(node.device_ms(DeviceState::Unallocated), 1000, "the kubelet lists it, and it has ended");
+}
+
+#[test]
+fn of_two_pods_that_claim_one_replica_the_one_that_lives_holds_it() {
+    let claim = |name| pod(name, &[(whole(G), GrantPart::Replica(0))]);
+    let mut node = Node::new(settings(), &[gpu(G)]);
+    node.put(2, Source::Pods, pods(&[claim("p"), claim("q")], &[(whole(G), 4)]));
+    node.put(2, Source::Host, process(8, 2, "q")).second(1, Some(100), &[8]).tick(3);
+    assert_eq!((node.ms("q", State::Active), node.device_ms(DeviceState::Unallocated)), (250, 750));
+}
+
+#[test]
+fn a_whole_grant_of_a_divided_gpu_is_of_all_its_instances() {
+    let mut node = Node::new(settings(), &[mig(G, &[3, 4], 0)]);
+    node.put(2, Source::Pods, one_pod());
+    let parts =
+        (0..2).map(|index| part(Some(MigId::new(format!("MIG-{G}-{index}"))), Some(50), &[])).collect();
+    node.parts(1, parts).tick(3);
+    assert_eq!(node.device_ms(DeviceState::Unallocated), 0);
+    assert_eq!(node.view.accounts.len(), 2);
 }
 
 #[test]
