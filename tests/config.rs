@@ -92,3 +92,22 @@ fn check_tells_what_works_and_of_each_missing_thing_what_would_mend_it() {
     assert!(lines.next().is_some(), "{found}");
     assert!(lines.next().is_some_and(|next| next.contains("install the NVIDIA driver")), "{found}");
 }
+
+#[test]
+fn check_waits_for_an_api_server_that_hangs_and_says_so_with_what_to_do() {
+    let sim = Sim::new(ONE_GPU);
+    // It takes connections, and that is all that it does.
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    let names = format!("[names]\napi = true\nserver = \"http://{}\"\n", server.local_addr().unwrap());
+    let config = sim.configure(http::free_address(), &names);
+    let output = daemon::run(&sim, ["check".into(), "--config".into(), config.into_os_string()]);
+    assert_eq!(output.status.code(), Some(0));
+    let found = String::from_utf8(output.stdout).unwrap();
+    let section: Vec<&str> = found.lines().skip_while(|line| *line != "pod names").collect();
+    let line = section.get(1).unwrap_or_else(|| panic!("{found}"));
+    assert!(line.trim_start().starts_with("missing"), "{found}");
+    assert!(
+        line.contains("the API server gives no complete answer") && line.contains("NetworkPolicy"),
+        "{found}"
+    );
+}

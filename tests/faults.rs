@@ -98,6 +98,9 @@ fn left_alone(fault: &str, why: &str) {
         nvidia["health"] == "degraded"
             && nvidia["reason"].as_str().is_some_and(|text| text.contains(bus) && text.contains(why))
     });
+    let status = daemon.until_status("its new reader's word", |status| status["gpus"][1]["up"].is_boolean());
+    let reason = status["sources"][0]["reason"].as_str().unwrap();
+    assert_eq!(reason.matches(bus).count(), 1, "it is said once: {reason}");
     let during = daemon.when("the other to be read on", |metrics| {
         up(metrics, &bad) == Some(0.0) && profiled(metrics, &well) >= profiled(&before, &well) + 3.0
     });

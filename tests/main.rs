@@ -7,6 +7,7 @@
 )]
 
 mod accuracy;
+mod arrivals;
 mod attribution;
 mod changes;
 mod chaos;

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 
 use warpmeter_tests::daemon::{self, Daemon};
+use warpmeter_tests::exposition::Exposition;
 use warpmeter_tests::ledger::{assert_conserved, elapsed};
 use warpmeter_tests::sim::Sim;
 
@@ -36,15 +37,32 @@ fn a_release_leaves_no_process_with_the_driver_and_a_resume_takes_it_up_again() 
     });
     assert!(elapsed(&during, gpu) > elapsed(&before, gpu), "its time is counted on, as unknown");
     assert_conserved(&during);
+    for counter in ["facts_total", "polls_total", "cpu_seconds_total"] {
+        let count = |metrics: &Exposition| {
+            metrics.get(&format!("warpmeter_source_{counter}"), &[("source", "nvidia")]).unwrap()
+        };
+        assert!(count(&during) >= count(&before), "{counter}");
+    }
+    assert_eq!(during.get("warpmeter_source_up", &[("source", "nvidia")]), None);
 
     sim.install_driver();
     assert!(tell(&sim, "resume").status.success());
-    let profiled = |metrics: &_| {
-        warpmeter_tests::exposition::Exposition::sum(metrics, "warpmeter_gpu_profiled_seconds_total", &[])
-    };
+    let profiled = |metrics: &Exposition| metrics.sum("warpmeter_gpu_profiled_seconds_total", &[]);
     let after = daemon.when("counters again", |metrics| profiled(metrics) > profiled(&during) + 1.0);
     assert_eq!(after.get("warpmeter_gpu_up", &[("gpu_uuid", gpu)]), Some(1.0));
     assert_conserved(&after);
+}
+
+#[test]
+fn a_release_for_no_time_is_refused_before_anybody_is_told() {
+    let sim = Sim::new(ONE_GPU);
+    sim.configure(warpmeter_tests::http::free_address(), "");
+    for time in ["0s", "999us"] {
+        let output = tell(&sim, &format!("release --for {time}"));
+        assert_eq!(output.status.code(), Some(64));
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert!(error.contains("--for") && error.contains("1ms or more"), "{error}");
+    }
 }
 
 #[test]

@@ -158,10 +158,10 @@ impl Absent {
         self.down.iter().map(|down| &down.info)
     }
 
-    /// Each with its reason.
-    pub(crate) fn reasons(&self) -> impl Iterator<Item = String> {
-        let down =
-            self.listed().map(|gpu| format!("{}: {}", gpu.pci_bus_id, gpu.down.as_deref().unwrap_or("down")));
+    /// Each with its reason, but for those, by PCI bus id, whose reason is `known`.
+    pub(crate) fn reasons(&self, known: impl Fn(&str) -> bool) -> impl Iterator<Item = String> {
+        let news = self.listed().filter(move |gpu| !known(&gpu.pci_bus_id));
+        let down = news.map(|gpu| format!("{}: {}", gpu.pci_bus_id, gpu.down.as_deref().unwrap_or("down")));
         down.chain(self.nameless.iter().cloned())
     }
 }
@@ -187,7 +187,7 @@ mod tests {
     }
 
     fn reasons(absent: &Absent) -> Vec<String> {
-        absent.reasons().collect()
+        absent.reasons(|_| false).collect()
     }
 
     #[test]
@@ -197,6 +197,7 @@ mod tests {
         assert!(absent.rests(3, MonoNs(9 * SECOND)) && !absent.rests(2, MonoNs(0)));
         assert!(absent.is_due(MonoNs(10 * SECOND)) && !absent.rests(3, MonoNs(10 * SECOND)));
         assert_eq!(reasons(&absent), ["x:3: lost"]);
+        assert_eq!(absent.reasons(|name| name == "x:3").count(), 0);
         absent.forget("x:3");
         assert_eq!(reasons(&absent), [""; 0]);
     }

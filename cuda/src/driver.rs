@@ -128,7 +128,7 @@ impl<'a> Driver<'a> {
 
     /// How well it works, with all that is missing.
     pub(crate) fn health(&self) -> Health {
-        let mut reasons: BTreeSet<String> = self.absent.reasons().collect();
+        let mut reasons: BTreeSet<String> = self.absent.reasons(|name| self.is_skipped(name)).collect();
         for gpu in &self.gpus {
             reasons.extend(gpu.missing().map(|missing| format!("{}: {missing}", gpu.info.pci_bus_id)));
         }
@@ -186,11 +186,9 @@ impl<'a> Driver<'a> {
         let known = known.map(|gpu| gpu.info.pci_bus_id.clone()).or_else(|| self.expected(index));
         let name = known.clone().unwrap_or_else(|| format!("index-{index}"));
         if self.is_skipped(&name) {
-            match known {
-                Some(id) => {
-                    self.absent.put_unread(index, &id, SKIPPED.to_owned(), self.known, clock::now());
-                }
-                None => self.absent.put_nameless(&name, SKIPPED),
+            // Of one that nothing names, whoever said that it must not be touched says so.
+            if let Some(id) = known {
+                self.absent.put_unread(index, &id, SKIPPED.to_owned(), self.known, clock::now());
             }
             return Ok(());
         }
@@ -305,8 +303,8 @@ impl<'a> Driver<'a> {
     }
 }
 
-/// Why a GPU that the parent named is not read.
-const SKIPPED: &str = "skipped: it hung before";
+/// Why a GPU that the parent named is not read. The parent knows what happened to it.
+const SKIPPED: &str = "not to be touched";
 
 /// What was found at a position.
 enum Look {

@@ -14,6 +14,7 @@ use warpmeter_cuda::find_library;
 use warpmeter_ebpf::features;
 
 use crate::config::{Config, Pods};
+use crate::nvidia::Timing;
 use crate::run::{self, Options, RunError};
 
 /// How long the node is watched: two windows, and the start of the driver.
@@ -71,7 +72,9 @@ pub fn check(config: &Config, prefix: Vec<OsString>) -> Findings {
     let mut findings = Findings::default();
     endpoint(config, &mut findings);
     library(&config.libraries, &mut findings);
-    let watched = run::run(config, Options { duration: Some(WATCH), prefix, ..Options::default() });
+    let patience = patience(config);
+    let options = Options { duration: Some(WATCH), patience, prefix, ..Options::default() };
+    let watched = run::run(config, options);
     match watched {
         Ok(page) => node(config, page.view(), &mut findings),
         Err(error) => {
@@ -94,6 +97,15 @@ pub fn check(config: &Config, prefix: Vec<OsString>) -> Findings {
         }
     }
     findings
+}
+
+/// How much longer than [`WATCH`] the slowest source may take to find out that nobody answers it.
+fn patience(config: &Config) -> Duration {
+    let names = config.names.as_ref().map(|names| names.deadline);
+    let kubelet = (run::pods_source(config) == Pods::Kubelet).then_some(config.kubelet.deadline);
+    let slowest = names.into_iter().chain(kubelet).fold(Timing::default().hang, Duration::max);
+    // Until it has told, and that is seen.
+    slowest.saturating_sub(WATCH) + Duration::from_secs(2)
 }
 
 fn run_failure(error: &RunError) -> String {
@@ -149,6 +161,13 @@ fn node(config: &Config, view: &View, findings: &mut Findings) {
             Some(HealthState::Up) => Mark::Works,
             Some(HealthState::Degraded) => Mark::Degraded,
             Some(HealthState::Down) => Mark::Missing,
+            None if run::sources(config).contains(&source.source) => {
+                let seconds = (WATCH + patience(config)).as_secs();
+                let what = format!("it has not said within {seconds} s how it stands");
+                let remedy = "its first round has not ended: see with WARPMETER_LOG=debug what it waits for";
+                findings.add(section, Mark::Missing, what, remedy);
+                continue;
+            }
             Some(HealthState::Off) | None => continue,
         };
         let what = if source.reason.is_empty() {
@@ -158,7 +177,7 @@ fn node(config: &Config, view: &View, findings: &mut Findings) {
         };
         findings.add(section, mark, what, remedy);
     }
-    if run::pods_source(config) == Pods::None {
+    if matches!(run::pods_source(config), Pods::None | Pods::Auto) {
         let (mark, what) = if run::settings(config).infer_allocation {
             (
                 Mark::Degraded,

@@ -66,7 +66,7 @@ enum Command {
         #[command(flatten)]
         common: Common,
         /// Take it up again by itself after this long.
-        #[arg(long = "for", value_parser = humantime::parse_duration)]
+        #[arg(long = "for", value_parser = control::span)]
         duration: Option<Duration>,
     },
     /// Tell the running daemon to take the driver up again.
@@ -136,12 +136,14 @@ fn dispatch(command: Command, prefix: Vec<OsString>) -> Result<(), Box<dyn std::
         Command::Run { common, listen, record, duration } => {
             let mut config = common.load()?;
             config.listen = listen.unwrap_or(config.listen);
-            let options = run::Options { record, duration, serve: true, metrics: None, prefix };
+            let options = run::Options { record, duration, serve: true, prefix, ..run::Options::default() };
             run::run(&config, options)?;
         }
         Command::Record { common, file, duration, metrics } => {
             let config = common.load()?;
-            run::run(&config, run::Options { record: Some(file), duration, serve: false, metrics, prefix })?;
+            let record = Some(file);
+            let options = run::Options { record, duration, metrics, prefix, ..run::Options::default() };
+            run::run(&config, options)?;
         }
         Command::Check { common } => {
             let config = common.load()?;
@@ -155,9 +157,7 @@ fn dispatch(command: Command, prefix: Vec<OsString>) -> Result<(), Box<dyn std::
             }
         }
         Command::Release { common, duration } => {
-            let command =
-                duration.map_or_else(|| "release".into(), |time| format!("release {}ms", time.as_millis()));
-            tell(&common.load()?, &command)?;
+            tell(&common.load()?, &control::release(duration))?;
         }
         Command::Resume { common } => tell(&common.load()?, "resume")?,
         Command::Nvidia { orders } => nvidia::run_child(&orders)?,

@@ -1,5 +1,8 @@
 //! The clocks of this node.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
 use rustix::time::{ClockId, clock_gettime};
 use warpmeter_core::time::{MonoNs, SECOND};
 
@@ -11,6 +14,14 @@ pub fn now() -> MonoNs {
 /// Wall clock now, in nanoseconds since 1970; 0 before that.
 pub fn wall() -> u64 {
     read(ClockId::Realtime)
+}
+
+/// Sleeps for `wait`, or until `stop` is set: it is looked at twenty times a second.
+pub fn pause(wait: Duration, stop: &AtomicBool) {
+    let until = Instant::now() + wait;
+    while Instant::now() < until && !stop.load(Ordering::Relaxed) {
+        std::thread::sleep(Duration::from_millis(50).min(wait));
+    }
 }
 
 fn read(clock: ClockId) -> u64 {

@@ -15,6 +15,7 @@ use crate::names::{LabelKeys, NamesOptions};
 
 pub use reader::Problem;
 use reader::Section;
+use values::PodsSource;
 
 /// Who says which pod holds which device.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -101,10 +102,7 @@ pub enum ConfigError {
 }
 
 fn list(path: &Path, problems: &[Problem]) -> String {
-    let lines: Vec<String> = problems
-        .iter()
-        .map(|problem| format!("{}:{}:{}: {}", path.display(), problem.line, problem.column, problem.message))
-        .collect();
+    let lines: Vec<String> = problems.iter().map(|problem| format!("{}:{problem}", path.display())).collect();
     lines.join("\n")
 }
 
@@ -119,8 +117,6 @@ impl Config {
     /// Parses a configuration. On failure gives every problem of the text, in order of place.
     pub fn parse(text: &str) -> Result<Self, Vec<Problem>> {
         let mut config = Self::default();
-        let mut file = None;
-        let mut source = None;
         let mut names = NamesOptions::new("");
         let mut api = false;
         reader::read(text, |name, section| match name {
@@ -138,11 +134,7 @@ impl Config {
                 "node" => section.set(key, &mut config.node, values::text),
                 _ => false,
             }),
-            "pods" => section.read(&["source", "file"], |section, key| match key {
-                "source" => section.set_some(key, &mut source, values::pods_source),
-                "file" => section.set_some(key, &mut file, values::path),
-                _ => false,
-            }),
+            "pods" => pods(section, &mut config.pods),
             "kubelet" => kubelet(section, &mut config.kubelet),
             "names" => section.read(&["api", "server", "token", "ca", "refresh"], |section, key| match key {
                 "api" => section.set(key, &mut api, values::boolean),
@@ -173,19 +165,37 @@ impl Config {
             "price" => prices(section, &mut config.settings.prices),
             _ => false,
         })?;
-        config.pods = match (source, file) {
-            (None | Some(values::PodsSource::File), Some(file)) => Pods::File(file),
-            (Some(values::PodsSource::File), None) => {
-                let message = "[pods] source is \"file\", so [pods] file must name it".to_owned();
-                return Err(vec![Problem { line: 1, column: 1, message }]);
-            }
-            (Some(values::PodsSource::Kubelet), _) => Pods::Kubelet,
-            (Some(values::PodsSource::None), _) => Pods::None,
-            (None | Some(values::PodsSource::Auto), _) => Pods::Auto,
-        };
         config.names = api.then_some(names);
         Ok(config)
     }
+}
+
+/// Source and file have to agree: a file that nobody would read is a mistake.
+fn pods(section: &mut Section<'_>, pods: &mut Pods) -> bool {
+    let mut file = None;
+    let mut source = None;
+    section.read(&["source", "file"], |section, key| match key {
+        "source" => section.set_some(key, &mut source, values::pods_source),
+        "file" => section.set_some(key, &mut file, values::path),
+        _ => false,
+    });
+    match (source, file) {
+        (None | Some(PodsSource::File), Some(file)) => *pods = Pods::File(file),
+        (Some(PodsSource::File), None) => {
+            if !section.has("file") {
+                section.refuse("source", "\"file\" needs `file`, the absolute path of the pods' file");
+            }
+        }
+        (Some(other), Some(_)) => {
+            let written = other.written();
+            let message = format!("source is \"{written}\", so it would not be read; leave out one of them");
+            section.refuse("file", &message);
+        }
+        (Some(PodsSource::Kubelet), None) => *pods = Pods::Kubelet,
+        (Some(PodsSource::None), None) => *pods = Pods::None,
+        (None | Some(PodsSource::Auto), None) => *pods = Pods::Auto,
+    }
+    true
 }
 
 fn kubelet(section: &mut Section<'_>, options: &mut KubeletOptions) -> bool {

@@ -3,18 +3,27 @@
 //! One line in, one line out: `release [DURATION]` or `resume`, answered by `ok …` or `error: …`. Only the
 //! socket's owner may connect.
 
-use std::fs;
+mod socket;
+
 use std::io::{BufRead, BufReader, Read, Write};
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use crate::clock::pause;
 use crate::nvidia::Gate;
+
+use socket::Socket;
 
 /// Where the socket is unless the configuration says otherwise.
 pub const SOCKET: &str = "/run/warpmeter/control.sock";
+
+/// How often a daemon that has no socket tries again.
+const RETRY: Duration = Duration::from_secs(2);
+
+/// The shortest time that a release may be for.
+const SHORTEST: Duration = Duration::from_millis(1);
 
 /// How long a release waits for the driver to be let go of.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -38,60 +47,50 @@ pub enum ControlError {
     Refused(String),
 }
 
-/// The listening end. Dropped, the socket is removed.
-#[derive(Debug)]
-pub struct Control {
-    path: PathBuf,
-    listener: UnixListener,
+/// Listens on `path` and obeys until `stop` is set. While another daemon has the socket, or it cannot be had, it is
+/// tried again; a socket that somebody removed is made anew.
+pub fn keep(path: &Path, gate: &Gate, stop: &AtomicBool) {
+    keep_trying(path, gate, stop, RETRY);
 }
 
-impl Control {
-    /// Listens on `path`, whose directory is made if need be. A socket that a dead daemon left is replaced.
-    pub fn listen(path: &Path) -> std::io::Result<Self> {
-        if let Some(directory) = path.parent() {
-            fs::create_dir_all(directory)?;
-        }
-        match fs::symlink_metadata(path) {
-            Ok(metadata) if !metadata.file_type().is_socket() => {
-                return Err(std::io::Error::other("a file that is no socket is there"));
-            }
-            Ok(_) if UnixStream::connect(path).is_ok() => {
-                return Err(std::io::Error::other("another daemon listens there"));
-            }
-            _ => {}
-        }
-        // Nobody but the owner may connect at any moment, so it gets its name only after its mode.
-        let unnamed = path.with_extension(format!("{}.new", std::process::id()));
-        let listener = UnixListener::bind(&unnamed)?;
-        let named = fs::set_permissions(&unnamed, fs::Permissions::from_mode(0o600))
-            .and_then(|()| fs::rename(&unnamed, path));
-        if let Err(error) = named {
-            fs::remove_file(&unnamed)?;
-            return Err(error);
-        }
-        listener.set_nonblocking(true)?;
-        Ok(Self { path: path.to_owned(), listener })
-    }
-
-    /// Serves until `stop` is set.
-    pub fn serve(self, gate: &Gate, stop: &AtomicBool) {
-        while !stop.load(Ordering::Relaxed) {
-            match self.listener.accept() {
-                Ok((stream, _)) => {
-                    if let Err(error) = answer(stream, gate) {
-                        tracing::debug!(%error, "a control connection");
-                    }
+fn keep_trying(path: &Path, gate: &Gate, stop: &AtomicBool, retry: Duration) {
+    let mut told: Option<String> = None;
+    while !stop.load(Ordering::Relaxed) {
+        match Socket::listen(path) {
+            Ok(socket) => {
+                if told.take().is_some() {
+                    tracing::info!(path = %path.display(), "the control socket is taken up");
                 }
-                Err(_) => std::thread::sleep(Duration::from_millis(100)),
+                serve(&socket, gate, stop);
+                drop(socket);
+                pause(retry, stop);
+            }
+            Err(error) => {
+                let error = error.to_string();
+                if told.as_ref() != Some(&error) {
+                    tracing::warn!(
+                        path = %path.display(), %error,
+                        "no control socket, which is tried again: until then SIGUSR1 releases the driver, SIGUSR2 \
+                         resumes"
+                    );
+                    told = Some(error);
+                }
+                pause(retry, stop);
             }
         }
     }
 }
 
-impl Drop for Control {
-    fn drop(&mut self) {
-        if let Err(error) = fs::remove_file(&self.path) {
-            tracing::debug!(%error, "remove the control socket");
+/// Serves until `stop` is set, or until the socket's file is no longer this one.
+fn serve(socket: &Socket, gate: &Gate, stop: &AtomicBool) {
+    while !stop.load(Ordering::Relaxed) && socket.is_there() {
+        match socket.accept() {
+            Some(stream) => {
+                if let Err(error) = answer(stream, gate) {
+                    tracing::debug!(%error, "a control connection");
+                }
+            }
+            None => std::thread::sleep(Duration::from_millis(100)),
         }
     }
 }
@@ -115,8 +114,9 @@ fn obey(line: &str, gate: &Gate) -> String {
             "ok: the driver is taken up again".into()
         }
         (Some("release"), duration, None) => {
-            let Ok(duration) = duration.map(humantime::parse_duration).transpose() else {
-                return "error: release takes a duration such as 90s".into();
+            let duration = match duration.map(span).transpose() {
+                Ok(duration) => duration,
+                Err(problem) => return format!("error: release: {problem}"),
             };
             tracing::info!(?duration, "released: the driver is let go of");
             if gate.release(duration, PATIENCE) {
@@ -128,6 +128,23 @@ fn obey(line: &str, gate: &Gate) -> String {
         }
         _ => format!("error: {line:?} is neither `release [DURATION]` nor `resume`"),
     }
+}
+
+/// The time that a release is for, such as `90s`. Less than a millisecond would be none.
+pub fn span(text: &str) -> Result<Duration, String> {
+    let wanted = "wants a duration of 1ms or more such as 90s";
+    let span =
+        humantime::parse_duration(text).map_err(|error| format!("{wanted}, got {text:?} ({error})"))?;
+    if span < SHORTEST { Err(format!("{wanted}, got {text:?}")) } else { Ok(span) }
+}
+
+/// The command that lets go of the driver: for good, or for a while.
+pub fn release(span: Option<Duration>) -> String {
+    // Without a space, and exact.
+    span.map_or_else(
+        || "release".into(),
+        |span| format!("release {}s{}ns", span.as_secs(), span.subsec_nanos()),
+    )
 }
 
 /// Tells the daemon at `path` one command, and gives its answer.
@@ -145,32 +162,4 @@ pub fn tell(path: &Path, command: &str) -> Result<String, ControlError> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_daemon_is_told_and_answers() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("run/control.sock");
-        let stop = AtomicBool::new(false);
-        let gate = Gate::default();
-        let control = Control::listen(&path).unwrap();
-        assert!(Control::listen(&path).is_err(), "one daemon a socket");
-        std::thread::scope(|scope| {
-            scope.spawn(|| control.serve(&gate, &stop));
-            assert!(tell(&path, "release").is_ok() && !gate.open());
-            assert!(tell(&path, "resume").is_ok() && gate.open());
-            assert!(tell(&path, "release 0s").is_ok() && gate.open());
-            for wrong in ["", "release x", "release 1 2", "stop", &"x".repeat(1000)] {
-                assert!(matches!(tell(&path, wrong), Err(ControlError::Refused(_))), "{wrong}");
-            }
-            stop.store(true, Ordering::Relaxed);
-        });
-        assert!(!path.exists());
-        std::fs::write(&path, "precious").unwrap();
-        assert!(Control::listen(&path).is_err(), "what is no socket is not replaced");
-        assert_eq!(std::fs::read_to_string(&path).unwrap(), "precious");
-        std::fs::remove_file(&path).unwrap();
-        assert!(matches!(tell(&path, "resume"), Err(ControlError::Connect { .. })));
-    }
-}
+mod tests;

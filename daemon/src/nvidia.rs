@@ -5,6 +5,8 @@
 //! started anew without the device that it was at, which is tried again after a while.
 
 mod child;
+mod devices;
+mod ending;
 mod gate;
 mod supervisor;
 

@@ -191,9 +191,21 @@ impl Pipeline {
         }
     }
 
-    /// Tells the host source of processes that it may not know yet: they may not live long.
+    /// Tells the host source of processes that it may not know yet: they may not live long. And of GPUs that are no
+    /// longer read, so that it does not look on for whoever had them open.
     fn ask(&mut self, sample: &Sample) {
-        let Some(host) = &self.host else { return };
+        let unread = |gpu: &GpuId| match &sample.fact {
+            Fact::Inventory(inventory) => !inventory.gpus.iter().any(|up| up.id == *gpu && up.down.is_none()),
+            Fact::Health(Health { state, .. }) => {
+                sample.source == Source::Nvidia && matches!(state, HealthState::Down | HealthState::Off)
+            }
+            _ => false,
+        };
+        let unread: Vec<GpuId> = self.holders.keys().filter(|gpu| unread(gpu)).cloned().collect();
+        for gpu in unread {
+            self.holders.remove(&gpu);
+            self.send(Wanted::Holders(gpu, BTreeSet::new()));
+        }
         let wanted = match &sample.fact {
             Fact::Reading(reading) => {
                 let holders = reading.parts.iter().flat_map(|part| part.processes.iter().flatten());
@@ -216,7 +228,11 @@ impl Pipeline {
             }
             _ => return,
         };
-        if host.send(wanted).is_err() {
+        self.send(wanted);
+    }
+
+    fn send(&mut self, wanted: Wanted) {
+        if self.host.as_ref().is_some_and(|host| host.send(wanted).is_err()) {
             self.host = None;
         }
     }
@@ -245,3 +261,6 @@ fn own_use() -> Option<Own> {
     let page = u64::try_from(rustix::param::page_size()).ok()?;
     Some(Own { cpu, resident: pages * page })
 }
+
+#[cfg(test)]
+mod tests;

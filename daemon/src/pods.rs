@@ -13,102 +13,19 @@
 //! containers = [{ name = "main", id = "<64 hex digits, optional>", devices = ["GPU-…::0"] }]
 //! ```
 
-use std::collections::BTreeSet;
+mod format;
+
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::SystemTime;
 
-use serde::Deserialize;
-use warpmeter_core::device_id;
-use warpmeter_core::fact::{
-    Container, Discard, Fact, Grant, Health, HealthState, Pod, PodInfo, Pods, Replicas,
-};
-use warpmeter_core::identity::{ContainerId, PodUid};
+use warpmeter_core::fact::{Discard, Fact, Health, HealthState};
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-struct File {
-    device: Vec<DeviceEntry>,
-    pod: Vec<PodEntry>,
-}
+use crate::config::Problem;
 
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct DeviceEntry {
-    id: String,
-    replicas: u32,
-}
+pub use format::parse;
 
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct PodEntry {
-    uid: String,
-    namespace: Arc<str>,
-    name: Arc<str>,
-    #[serde(default)]
-    labels: PodInfo,
-    #[serde(default)]
-    containers: Vec<ContainerEntry>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct ContainerEntry {
-    name: Arc<str>,
-    id: Option<String>,
-    #[serde(default)]
-    devices: Vec<String>,
-}
-
-/// Parses a file's text. On failure gives every problem that can be told.
-pub fn parse(text: &str) -> Result<Pods, Vec<String>> {
-    let file: File = toml::from_str(text).map_err(|error| vec![error.to_string().trim_end().to_owned()])?;
-    let mut problems = Vec::new();
-    let mut pods = Pods::default();
-    for entry in file.device {
-        match device_id::parse(&entry.id) {
-            _ if entry.replicas == 0 => {
-                problems.push(format!("device {:?}: replicas must be at least 1", entry.id));
-            }
-            Some((device, warpmeter_core::fact::GrantPart::Whole)) => {
-                pods.replicas.push(Replicas { device, count: entry.replicas });
-            }
-            _ => problems.push(format!("device {:?}: not the id of a GPU or MIG instance", entry.id)),
-        }
-    }
-    let mut uids = BTreeSet::new();
-    for entry in file.pod {
-        if entry.uid.is_empty() || !uids.insert(entry.uid.clone()) {
-            problems.push(format!("pod {:?}: its uid {:?} is empty or another pod's", entry.name, entry.uid));
-        }
-        let mut pod = Pod {
-            uid: PodUid::new(entry.uid),
-            namespace: entry.namespace,
-            name: entry.name,
-            containers: Vec::new(),
-            grants: Vec::new(),
-            info: entry.labels,
-        };
-        for container in entry.containers {
-            for id in &container.devices {
-                match device_id::parse(id) {
-                    Some((device, part)) => {
-                        pod.grants.push(Grant { container: container.name.clone(), device, part });
-                    }
-                    None => problems.push(format!(
-                        "pod {:?}, container {:?}: unknown device id {id:?}",
-                        pod.name, container.name
-                    )),
-                }
-            }
-            pod.containers.push(Container { name: container.name, id: container.id.map(ContainerId::new) });
-        }
-        pods.pods.push(pod);
-    }
-    pods.pods.sort();
-    pods.replicas.sort();
-    if problems.is_empty() { Ok(pods) } else { Err(problems) }
-}
+/// Problems of a file that its source's health names.
+const SHOWN: usize = 10;
 
 /// Reads the file again whenever it changes. A file with problems changes nothing but this source's health.
 #[derive(Debug)]
@@ -143,8 +60,7 @@ impl PodsFile {
                         Err(problems) => {
                             let count = problems.len().try_into().unwrap_or(u64::MAX);
                             out.push(Fact::Discarded { reason: Discard::Garbage, count });
-                            let reason =
-                                format!("{} is not used: {}", self.path.display(), problems.join("; "));
+                            let reason = format!("the pods named last stay: {}", list(&self.path, &problems));
                             Health { state: HealthState::Degraded, reason }
                         }
                     },
@@ -174,40 +90,18 @@ impl PodsFile {
     }
 }
 
+/// The first problems, each with its place.
+fn list(path: &Path, problems: &[Problem]) -> String {
+    let shown = problems.iter().take(SHOWN).map(|problem| format!("{}:{problem}", path.display()));
+    let more = problems.len().checked_sub(SHOWN + 1).map(|rest| format!("and {} more", rest + 1));
+    shown.chain(more).collect::<Vec<_>>().join("; ")
+}
+
 #[cfg(test)]
 mod tests {
+    use warpmeter_core::fact::Pods;
+
     use super::*;
-
-    const GPU: &str = "GPU-5a5a7118-e550-79a1-597e-7631e126c57a";
-
-    #[test]
-    fn a_file_names_pods_and_their_devices() {
-        let text = format!(
-            r#"
-            [[device]]
-            id = "{GPU}"
-            replicas = 4
-            [[pod]]
-            uid = "u"
-            namespace = "ns"
-            name = "p"
-            labels = {{ team = "t", idle_ok = true }}
-            containers = [{{ name = "main", devices = ["{GPU}::1", "nvidia3/gi2"] }}, {{ name = "sidecar" }}]
-            "#
-        );
-        let pods = parse(&text).unwrap();
-        assert_eq!(pods.replicas[0].count, 4);
-        assert_eq!((pods.pods[0].grants.len(), pods.pods[0].containers.len()), (2, 2));
-        assert_eq!((&*pods.pods[0].info.team, pods.pods[0].info.idle_ok), ("t", true));
-    }
-
-    #[test]
-    fn every_problem_of_a_file_is_told() {
-        let text = "[[device]]\nid = \"x\"\nreplicas = 1\n[[pod]]\nuid = \"\"\nnamespace = \"n\"\nname = \"p\"\n\
-                    containers = [{ name = \"c\", devices = [\"y\"] }]\n";
-        assert_eq!(parse(text).unwrap_err().len(), 3);
-        assert!(parse("[[pod]]\nuidd = 1\n").unwrap_err()[0].contains("uidd"));
-    }
 
     #[test]
     fn a_broken_change_keeps_the_pods_and_says_so() {
@@ -229,5 +123,17 @@ mod tests {
         let (facts, state) = poll();
         assert!(matches!(&facts[..], [Fact::Discarded { .. }]));
         assert_eq!(state, HealthState::Degraded);
+        let reason = source.health().reason;
+        assert!(reason.contains(&format!("{}:1:", path.display())), "{reason}");
+    }
+
+    #[test]
+    fn a_file_with_very_many_problems_names_the_first_and_counts_the_rest() {
+        let problems: Vec<_> =
+            (1..=SHOWN + 3).map(|line| Problem { line, column: 1, message: "x".into() }).collect();
+        let text = list(Path::new("/p"), &problems);
+        assert!(text.starts_with("/p:1:1: x; /p:2:1: x; "), "{text}");
+        assert!(text.ends_with("; and 3 more"), "{text}");
+        assert!(!list(Path::new("/p"), &problems[..SHOWN]).contains("more"));
     }
 }

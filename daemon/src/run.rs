@@ -1,41 +1,35 @@
 //! `run` and `record`: the one place where sources, pipeline and endpoints are put together.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod settings;
+mod sources;
+mod threads;
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::sync::mpsc::channel;
+use std::time::Duration;
 
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
-use warpmeter_core::fact::{Fact, Health, Source};
-use warpmeter_core::identity::{GpuId, HostPid};
-use warpmeter_core::settings::Settings;
+use warpmeter_core::fact::Source;
 use warpmeter_core::view::View;
 use warpmeter_exporter::catalogue::Level;
 use warpmeter_exporter::encode::Encoder;
 use warpmeter_exporter::heartbeat::Heartbeat;
-use warpmeter_exporter::page::{Page, Publisher};
+use warpmeter_exporter::page::{Page, Pages, Publisher};
 use warpmeter_exporter::{http, readiness};
 
-use crate::config::{Config, Pods};
-use crate::control::Control;
-use crate::host::{HostRoots, HostSource};
-use crate::kubelet::KubeletSource;
-use crate::names::{NamesOptions, NamesSource};
+use crate::config::Config;
+use crate::control;
 use crate::nvidia::{Gate, Orders, Supervisor, Timing};
-use crate::pipeline::{Intake, Pipeline, Wanted};
-use crate::pods::PodsFile;
+use crate::pipeline::Pipeline;
 use crate::recording::{Recorder, RecordingError};
 
-/// How often the pods' file is looked at.
-const PODS_EVERY: Duration = Duration::from_secs(1);
+pub use settings::{pods_source, settings, sources};
 
-/// How often a source that knows by itself when it is due is asked.
-const POLL_EVERY: Duration = Duration::from_millis(200);
+use threads::Threads;
 
 /// What a run is to do beside watching.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -44,6 +38,8 @@ pub struct Options {
     pub record: Option<PathBuf>,
     /// Stop after this long.
     pub duration: Option<Duration>,
+    /// Then go on for at most so long while a source has not told yet how it stands.
+    pub patience: Duration,
     /// Serve the endpoints.
     pub serve: bool,
     /// Write the final metrics to this file.
@@ -89,32 +85,6 @@ pub fn exposition(view: &View, level: Level) -> String {
     Encoder::new(level).encode(view)
 }
 
-/// The fold's settings under a configuration.
-pub fn settings(config: &Config) -> Settings {
-    // In a container the host's name is the pod's; `NODE_NAME` is how a DaemonSet says which node it is on.
-    let named = std::env::var("NODE_NAME").ok().filter(|name| !name.is_empty());
-    let node = if let (true, Some(name)) = (config.node.is_empty(), named) {
-        name
-    } else if config.node.is_empty() {
-        rustix::system::uname().nodename().to_string_lossy().into_owned()
-    } else {
-        config.node.clone()
-    };
-    // Whoever names pods says who holds what; otherwise those hold a device who have it open.
-    let grants_expected = pods_source(config) != Pods::None;
-    let infer_allocation = config.infer.unwrap_or(!grants_expected);
-    Settings { node, infer_allocation, grants_expected, ..config.settings.clone() }
-}
-
-/// Who says which pod holds which device on this node: the kubelet if there is one, unless told otherwise.
-pub fn pods_source(config: &Config) -> Pods {
-    match &config.pods {
-        Pods::Auto if config.kubelet.socket.parent().is_some_and(std::path::Path::is_dir) => Pods::Kubelet,
-        Pods::Auto => Pods::None,
-        chosen => chosen.clone(),
-    }
-}
-
 /// Watches the node until a signal or the end of the duration. Gives the last page.
 pub fn run(config: &Config, options: Options) -> Result<Arc<Page>, RunError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -140,7 +110,6 @@ async fn watch_node(config: &Config, options: Options) -> Result<Arc<Page>, RunE
     let mut interrupt = signal(SignalKind::interrupt()).map_err(failed("handle SIGINT"))?;
     let program = std::env::current_exe().map_err(failed("find this program"))?;
 
-    let stop = Arc::new(AtomicBool::new(false));
     let heartbeat = Heartbeat::start();
     let (wanted, asked) = channel();
     let hasten = Arc::new(AtomicBool::new(false));
@@ -148,7 +117,7 @@ async fn watch_node(config: &Config, options: Options) -> Result<Arc<Page>, RunE
     let (pipeline, intake) = Pipeline::new(settings.clone(), recorder, Some(wanted), unknown_pod);
     let before = View { node: settings.node.clone(), window: settings.window, ..View::default() };
     let (mut publisher, page) = Publisher::new(config.level, readiness::reasons(&before));
-    let mut threads = Threads { stop: Arc::clone(&stop), handles: Vec::new() };
+    let mut threads = Threads::default();
 
     let orders = Orders {
         libraries: config.libraries.clone(),
@@ -161,33 +130,13 @@ async fn watch_node(config: &Config, options: Options) -> Result<Arc<Page>, RunE
     let supervisor =
         Supervisor::new(program, arguments, orders, Timing::default(), &intake, Arc::clone(&gate));
     threads.start("nvidia", move |stop| supervisor.run(stop))?;
-    let roots = HostRoots { proc: config.proc.clone(), dev: config.dev.clone() };
-    let host = intake.of(Source::Host);
-    let period = Duration::from_nanos(settings.window);
-    threads.start("host", move |stop| watch_host(HostSource::new(roots), &host, &asked, period, stop))?;
-    start_pods(config, &intake, hasten, &mut threads)?;
-    if let Some(options) = &config.names {
-        let node = if options.node.is_empty() { settings.node.clone() } else { options.node.clone() };
-        let mut source = NamesSource::new(NamesOptions { node, ..options.clone() });
-        let names = intake.of(Source::Names);
-        threads.start("names", move |stop| {
-            poll_until(stop, &names, |facts| {
-                source.poll(facts);
-                source.health()
-            });
-        })?;
-    }
+    sources::start_host(config, &intake, asked, &mut threads)?;
+    sources::start_pods(config, &intake, hasten, &mut threads)?;
+    sources::start_names(config, &settings.node, &intake, &mut threads)?;
     drop(intake);
-    if let Some(path) = config.control.as_deref().filter(|_| options.serve) {
-        match Control::listen(path) {
-            Ok(control) => {
-                let gate = Arc::clone(&gate);
-                threads.start("control", move |stop| control.serve(&gate, stop))?;
-            }
-            Err(error) => {
-                tracing::warn!(path = %path.display(), %error, "no control socket: SIGUSR1 releases the driver, SIGUSR2 resumes");
-            }
-        }
+    if let Some(path) = config.control.clone().filter(|_| options.serve) {
+        let gate = Arc::clone(&gate);
+        threads.start("control", move |stop| control::keep(&path, &gate, stop))?;
     }
     let beat = heartbeat.clone();
     let (broken, breakage) = channel();
@@ -220,11 +169,13 @@ async fn watch_node(config: &Config, options: Options) -> Result<Arc<Page>, RunE
             }
         }
     });
+    let mut seen = page.clone();
+    let awaited = self::sources(config);
     let ended = async {
         tokio::select! {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
-            () = elapsed(options.duration) => {}
+            () = over(options.duration, options.patience, &mut seen, &awaited) => {}
         }
     };
     match listener {
@@ -245,152 +196,16 @@ async fn watch_node(config: &Config, options: Options) -> Result<Arc<Page>, RunE
     }
 }
 
-/// Starts the source that says which pod holds which device.
-fn start_pods(
-    config: &Config,
-    intake: &Intake,
-    hasten: Arc<AtomicBool>,
-    threads: &mut Threads,
-) -> Result<(), RunError> {
-    let pods = intake.of(Source::Pods);
-    match pods_source(config) {
-        Pods::File(path) => {
-            let mut file = PodsFile::new(&path);
-            threads.start("pods", move |stop| {
-                poll_until(stop, &pods, |facts| {
-                    let began = Instant::now();
-                    file.poll(facts);
-                    facts.push(Fact::Poll {
-                        took: u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX),
-                    });
-                    pause(PODS_EVERY, stop);
-                    file.health()
-                });
-            })
-        }
-        Pods::Kubelet => {
-            let mut kubelet = KubeletSource::new(config.kubelet.clone());
-            threads.start("kubelet", move |stop| {
-                poll_until(stop, &pods, |facts| {
-                    if hasten.swap(false, Ordering::Relaxed) {
-                        kubelet.hasten();
-                    }
-                    kubelet.poll(facts);
-                    kubelet.health()
-                });
-            })
-        }
-        Pods::Auto | Pods::None => Ok(()),
-    }
-}
-
-/// Polls a source five times a second, and tells its health when that changes.
-fn poll_until(stop: &AtomicBool, intake: &Intake, mut poll: impl FnMut(&mut Vec<Fact>) -> Health) {
-    let mut facts = Vec::new();
-    let mut told: Option<Health> = None;
-    while !stop.load(Ordering::Relaxed) {
-        let health = poll(&mut facts);
-        if told.as_ref() != Some(&health) {
-            told = Some(health.clone());
-            facts.push(Fact::Health(health));
-        }
-        for fact in facts.drain(..) {
-            intake.put(fact);
-        }
-        pause(POLL_EVERY, stop);
-    }
-}
-
-async fn elapsed(duration: Option<Duration>) {
-    match duration {
-        Some(duration) => tokio::time::sleep(duration).await,
-        None => std::future::pending().await,
-    }
-}
-
-/// Looks at the host's processes once a period, and at those that the driver names as soon as it does.
-fn watch_host(
-    mut source: HostSource,
-    intake: &Intake,
-    asked: &Receiver<Wanted>,
-    period: Duration,
-    stop: &AtomicBool,
-) {
-    let mut holders: BTreeMap<GpuId, BTreeSet<HostPid>> = BTreeMap::new();
-    let mut also: BTreeSet<HostPid> = BTreeSet::new();
-    let mut health: Option<Health> = None;
-    let mut facts = Vec::new();
-    let mut next = Instant::now();
-    while !stop.load(Ordering::Relaxed) {
-        match asked
-            .recv_timeout(next.saturating_duration_since(Instant::now()).min(Duration::from_millis(100)))
-        {
-            Ok(Wanted::Holders(gpu, pids)) => {
-                let new: Vec<HostPid> = pids.iter().copied().collect();
-                holders.insert(gpu, pids);
-                source.look_up(&new, &mut facts);
-            }
-            Ok(Wanted::Also(pids)) => {
-                let new: Vec<HostPid> = pids.iter().copied().collect();
-                also.extend(pids);
-                source.look_up(&new, &mut facts);
-            }
-            Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => pause(Duration::from_millis(100), stop),
-        }
-        if Instant::now() >= next {
-            next = (next + period).max(Instant::now());
-            let began = Instant::now();
-            let wanted: BTreeSet<HostPid> = holders.values().flatten().chain(&also).copied().collect();
-            source.poll(&wanted.into_iter().collect::<Vec<_>>(), &mut facts);
-            also.clear();
-            let took = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
-            facts.push(Fact::Poll { took });
-            let now = source.health();
-            if health.as_ref() != Some(&now) {
-                health = Some(now.clone());
-                facts.push(Fact::Health(now));
-            }
-        }
-        for fact in facts.drain(..) {
-            intake.put(fact);
-        }
-    }
-}
-
-fn pause(wait: Duration, stop: &AtomicBool) {
-    let until = Instant::now() + wait;
-    while Instant::now() < until && !stop.load(Ordering::Relaxed) {
-        std::thread::sleep(Duration::from_millis(50).min(wait));
-    }
-}
-
-/// The threads of a run. All end when this is dropped, also if the next one cannot be started.
-struct Threads {
-    stop: Arc<AtomicBool>,
-    handles: Vec<JoinHandle<()>>,
-}
-
-impl Threads {
-    fn start(&mut self, name: &str, body: impl FnOnce(&AtomicBool) + Send + 'static) -> Result<(), RunError> {
-        let stop = Arc::clone(&self.stop);
-        let thread = std::thread::Builder::new().name(name.into()).spawn(move || body(&stop));
-        self.handles.push(thread.map_err(|source| RunError::Start { attempt: "start a thread", source })?);
-        Ok(())
-    }
-
-    fn join(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        for handle in self.handles.drain(..) {
-            if handle.join().is_err() {
-                tracing::error!("a thread panicked: its last figures are missing");
-            }
-        }
-    }
-}
-
-impl Drop for Threads {
-    fn drop(&mut self) {
-        self.join();
+/// Waits for the end of the duration, and then for whichever is first: all sources have told how they stand, or the
+/// patience is over.
+async fn over(duration: Option<Duration>, patience: Duration, pages: &mut Pages, awaited: &[Source]) {
+    let Some(duration) = duration else { return std::future::pending().await };
+    tokio::time::sleep(duration).await;
+    let told = |page: &Arc<Page>| {
+        let silent = page.view().sources.iter().filter(|source| source.state.is_none());
+        !page.view().sources.is_empty() && !silent.clone().any(|source| awaited.contains(&source.source))
+    };
+    if tokio::time::timeout(patience, pages.wait_for(told)).await.is_err() {
+        tracing::debug!(?patience, "a source has not told how it stands");
     }
 }

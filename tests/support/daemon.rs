@@ -51,7 +51,7 @@ impl Daemon {
     pub fn start_with(sim: &Sim, more: &str, arguments: &[&OsStr]) -> Self {
         let address = http::free_address();
         let config = sim.configure(address, more);
-        let log = sim.path("daemon.log");
+        let log = sim.path(&format!("daemon-{}.log", address.port()));
         let child = command(sim, [OsStr::new("run"), OsStr::new("--config"), config.as_os_str()])
             .args(arguments)
             .stderr(File::create(&log).unwrap())

@@ -273,8 +273,17 @@ impl Fold {
 
     fn pods(&mut self, pods: &Pods, at: MonoNs) {
         self.given = pods.clone();
+        if !self.heard && self.settings.infer_until_heard {
+            // Time that is still open is taken to be as the first word says, not as nobody's.
+            self.holdings.clear();
+        }
         self.heard = true;
         self.identify(at);
+    }
+
+    /// Whether devices without any grant belong to those who have them open.
+    fn infers(&self) -> bool {
+        self.settings.infer_allocation && !(self.heard && self.settings.infer_until_heard)
     }
 
     /// Takes the pods as given, with the UIDs that their source did not know and another does.
@@ -327,7 +336,7 @@ impl Fold {
     fn hold(&mut self, at: MonoNs) {
         // Grants can be heard of before the first inventory, and after it: until both are there nothing is known of
         // who holds what, which is not the same as that nobody does.
-        if self.gpus.is_empty() || !(self.heard || self.settings.infer_allocation) {
+        if self.gpus.is_empty() || !(self.heard || self.infers()) {
             return;
         }
         let gpus: Gpus = self.gpus.iter().map(|(id, state)| (id.clone(), Arc::clone(&state.gpu))).collect();

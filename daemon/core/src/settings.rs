@@ -23,6 +23,9 @@ pub struct Settings {
     pub no_work_after: u64,
     /// Whether devices without any grant belong to those who have them open. Only without a source of grants.
     pub infer_allocation: bool,
+    /// Whether that ends for good once a source of grants speaks: there is none so far, but one may come.
+    #[serde(default)]
+    pub infer_until_heard: bool,
     /// Whether there is a source of grants: until it has spoken, nobody knows who holds what.
     #[serde(default)]
     pub grants_expected: bool,
@@ -44,6 +47,7 @@ impl Default for Settings {
             retain: 300 * SECOND,
             no_work_after: 300 * SECOND,
             infer_allocation: true,
+            infer_until_heard: false,
             grants_expected: false,
             equal_split: false,
             redistribute: false,

@@ -1,9 +1,11 @@
 //! Walking a TOML document so that one problem does not hide the next.
 
+use std::fmt;
+
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// Something wrong with a configuration, and where.
+/// Something wrong with a file, and where.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Problem {
     /// Line, from 1.
@@ -12,6 +14,27 @@ pub struct Problem {
     pub column: usize,
     /// What is wrong and what would be right.
     pub message: String,
+}
+
+impl Problem {
+    /// A problem of `text` at the byte `offset`.
+    pub(crate) fn at(text: &str, offset: usize, message: String) -> Self {
+        let before = text.get(..offset).unwrap_or(text);
+        let line = before.matches('\n').count() + 1;
+        let column = before.rsplit('\n').next().unwrap_or("").chars().count() + 1;
+        Self { line, column, message }
+    }
+
+    /// A problem that the parser found in `text`; without a place of its own it is at `otherwise`.
+    pub(crate) fn of(text: &str, error: &toml::de::Error, otherwise: usize) -> Self {
+        Self::at(text, error.span().map_or(otherwise, |span| span.start), error.message().to_owned())
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}: {}", self.line, self.column, self.message)
+    }
 }
 
 /// One table of the document.
@@ -33,20 +56,17 @@ pub(super) fn read(
     mut section: impl FnMut(&str, &mut Section<'_>) -> bool,
 ) -> Result<(), Vec<Problem>> {
     let (document, errors) = DeTable::parse_recoverable(text);
-    let mut problems: Vec<Problem> = errors
-        .into_iter()
-        .map(|error| place(text, error.span().map_or(0, |span| span.start), error.message().to_owned()))
-        .collect();
+    let mut problems: Vec<Problem> = errors.iter().map(|error| Problem::of(text, error, 0)).collect();
     for (name, value) in document.get_ref() {
         let DeValue::Table(table) = value.get_ref() else {
             let message = format!("`{}` is not a section; sections are: {SECTIONS}", name.get_ref());
-            problems.push(place(text, name.span().start, message));
+            problems.push(Problem::at(text, name.span().start, message));
             continue;
         };
         let mut reader = Section { text, name: name.get_ref().to_string(), table, problems: Vec::new() };
         if !section(name.get_ref(), &mut reader) {
             let message = format!("unknown section `[{}]`; sections are: {SECTIONS}", name.get_ref());
-            problems.push(place(text, name.span().start, message));
+            problems.push(Problem::at(text, name.span().start, message));
         }
         problems.append(&mut reader.problems);
     }
@@ -101,18 +121,23 @@ impl<'t> Section<'t> {
         self.set(key, place, |value| parse(value).map(Some))
     }
 
+    /// Whether `key` is written, be it right or wrong.
+    pub(super) fn has(&self, key: &str) -> bool {
+        self.value(key).is_some()
+    }
+
+    /// Notes that the value of `key` does not go with others, if it is written.
+    pub(super) fn refuse(&mut self, key: &str, message: &str) {
+        if let Some(value) = self.value(key) {
+            self.problem(value.span().start, format!("`{key}` in [{}]: {message}", self.name));
+        }
+    }
+
     fn value(&self, key: &str) -> Option<&'t Spanned<DeValue<'t>>> {
         self.table.iter().find(|(name, _)| name.get_ref() == key).map(|(_, value)| value)
     }
 
     fn problem(&mut self, offset: usize, message: String) {
-        self.problems.push(place(self.text, offset, message));
+        self.problems.push(Problem::at(self.text, offset, message));
     }
-}
-
-fn place(text: &str, offset: usize, message: String) -> Problem {
-    let before = text.get(..offset).unwrap_or(text);
-    let line = before.matches('\n').count() + 1;
-    let column = before.rsplit('\n').next().unwrap_or("").chars().count() + 1;
-    Problem { line, column, message }
 }

@@ -96,14 +96,30 @@ fn who_names_pods_is_a_choice() {
         ("[pods]\nsource = \"kubelet\"", Pods::Kubelet),
         ("[pods]\nsource = \"none\"", Pods::None),
         ("[pods]\nfile = \"/p\"", Pods::File("/p".into())),
-        ("[pods]\nfile = \"/p\"\nsource = \"kubelet\"", Pods::Kubelet),
+        ("[pods]\nfile = \"/p\"\nsource = \"file\"", Pods::File("/p".into())),
     ] {
         assert_eq!(Config::parse(text).unwrap().pods, pods, "{text}");
     }
-    assert_eq!(problems("[pods]\nsource = \"file\"").len(), 1);
     assert_eq!(problems("[pods]\nsource = \"device_name\"").len(), 1);
     let secret = problems("[names]\nserver = \"https://me:secret@host\"");
     assert!(secret.len() == 1 && !secret[0].contains("secret"), "{secret:?}");
+}
+
+#[test]
+fn a_source_of_pods_and_a_file_that_do_not_agree_are_a_problem_beside_all_others() {
+    let found = problems("[pods]\nsource = \"file\"\n[window]\nlength = 1\n");
+    assert_eq!(found.len(), 2, "{found:#?}");
+    assert!(found[0].starts_with("2:10 `source` in [pods]: \"file\" needs `file`"), "{found:#?}");
+    for source in ["kubelet", "none", "auto"] {
+        let found = problems(&format!("[nope]\n[pods]\nsource = \"{source}\"\nfile = \"/p\"\n"));
+        assert_eq!(found.len(), 2, "{found:#?}");
+        let problem = format!("4:8 `file` in [pods]: source is \"{source}\", so it would not be read");
+        assert!(found[1].starts_with(&problem), "{found:#?}");
+    }
+    // What is wrong in itself is one problem, not two.
+    for text in ["[pods]\nsource = \"file\"\nfile = 3\n", "[pods]\nsource = 3\nfile = \"/p\"\n"] {
+        assert_eq!(problems(text).len(), 1, "{text}");
+    }
 }
 
 #[test]

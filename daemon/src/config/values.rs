@@ -86,6 +86,18 @@ pub(super) enum PodsSource {
     None,
 }
 
+impl PodsSource {
+    /// As it is written.
+    pub(super) const fn written(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Kubelet => "kubelet",
+            Self::File => "file",
+            Self::None => "none",
+        }
+    }
+}
+
 pub(super) fn pods_source(value: &DeValue<'_>) -> Parsed<PodsSource> {
     let wanted = "\"auto\", \"kubelet\", \"file\" or \"none\"";
     match string(value, wanted)? {

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use warpmeter_core::fact::{Fact, Health};
 use warpmeter_core::identity::{HostPid, ProcessId};
+use warpmeter_core::time::{MonoNs, SECOND};
 
 use super::clock::Clock;
 use super::health::Missing;
@@ -17,8 +18,9 @@ use super::stat::Life;
 
 /// Open files that are looked at in a round; those of processes that have waited longest come first.
 const FILES_PER_ROUND: usize = 2048;
-/// Rounds for which the driver may name a process that does not exist: it is slow to forget those that have ended.
-const ROUNDS_ABSENT: u32 = 3;
+/// How long the driver must go on naming a process that the root has never shown before it counts as one that lives
+/// and cannot be seen: it is slow to forget those that have ended, many of them before anybody looked.
+const ABSENT: u64 = 10 * SECOND;
 
 /// Where the host's files are.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,8 +49,10 @@ pub struct HostSource {
     known: BTreeMap<u32, Known>,
     listed: Vec<Listed>,
     wanted: BTreeSet<u32>,
-    /// Processes that the driver names and the root does not show, and for how many rounds.
-    absent: BTreeMap<u32, u32>,
+    /// Those of `wanted` that the root has shown since the driver names them.
+    seen: BTreeSet<u32>,
+    /// Those of `wanted` that it has not, and since when.
+    absent: BTreeMap<u32, MonoNs>,
     missing: Missing,
 }
 
@@ -73,6 +77,7 @@ impl HostSource {
             known: BTreeMap::new(),
             listed: Vec::new(),
             wanted: BTreeSet::new(),
+            seen: BTreeSet::new(),
             absent: BTreeMap::new(),
             missing: Missing::default(),
         }
@@ -109,7 +114,7 @@ impl HostSource {
                 }
                 self.scan_due(&root, clock, out);
                 self.report(out);
-                self.take_stock(&root, &listed);
+                self.take_stock(&root, clock, &listed);
             }
             Err(reason) => self.missing.all = Some(reason),
         }
@@ -264,16 +269,17 @@ impl HostSource {
     }
 
     /// Notes what this round could not see.
-    fn take_stock(&mut self, root: &OwnedFd, listed: &[Listed]) {
+    fn take_stock(&mut self, root: &OwnedFd, clock: Clock, listed: &[Listed]) {
         if self.missing.view.is_none() {
             self.missing.view = Some(self.reader.proc.view(root, listed));
         }
         self.missing.processes = self.reader.take_unseen();
+        self.seen.retain(|pid| self.wanted.contains(pid));
+        self.seen.extend(self.wanted.iter().filter(|&&pid| shows(listed, pid)));
         let before = std::mem::take(&mut self.absent);
-        let absent = self.wanted.iter().filter(|&&pid| !shows(listed, pid));
-        self.absent =
-            absent.map(|&pid| (pid, before.get(&pid).map_or(1, |rounds| rounds.saturating_add(1)))).collect();
-        self.missing.absent = self.absent.values().filter(|&&rounds| rounds >= ROUNDS_ABSENT).count();
+        let absent = self.wanted.difference(&self.seen);
+        self.absent = absent.map(|&pid| (pid, before.get(&pid).copied().unwrap_or(clock.now))).collect();
+        self.missing.absent = self.absent.values().filter(|&&since| clock.now.since(since) >= ABSENT).count();
         let concerning = || self.known.values().filter(|known| known.concerns());
         self.missing.files = concerning().filter(|known| known.files == Files::Denied).count();
         self.missing.cut = concerning().filter(|known| known.files == Files::Cut).count();
@@ -285,12 +291,14 @@ impl HostSource {
         for &HostPid(pid) in pids {
             let thread = |process| self.reader.proc.is_thread(&process, pid);
             if !self.known.contains_key(&pid) && Proc::process(&root, pid).is_ok_and(thread) {
+                self.seen.insert(pid);
                 continue;
             }
             self.wanted.insert(pid);
             // The inode is left to the next listing, which has it for nothing.
             self.identify(&root, clock, Listed { pid, inode: 0 }, out);
             if let Some(known) = self.known.get_mut(&pid) {
+                self.seen.insert(pid);
                 known.want(clock.now);
                 if known.scan_due(clock.now) {
                     self.scan(&root, clock, pid, out);

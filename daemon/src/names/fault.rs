@@ -53,8 +53,8 @@ pub(super) enum Fault {
     Request(#[from] hyper::http::Error),
     /// The round took too long.
     #[error(
-        "no complete answer within {limit:?} while it was to {attempt}; a NetworkPolicy that drops packets looks \
-         like this"
+        "the API server gives no complete answer within {limit:?} (it was to {attempt}): see whether a NetworkPolicy \
+         or a firewall drops this pod's packets, and whether the server answers others"
     )]
     Deadline { attempt: &'static str, limit: Duration },
     /// The server refused.

@@ -172,7 +172,7 @@ impl NamesSource {
                 (HealthState::Degraded, format!("{fault}; the names of {age} ago stay"))
             }
             (None, Some(known)) => {
-                let reason = known.gaps();
+                let reason = known.gaps(&self.options.node);
                 let state = if reason.is_empty() { HealthState::Up } else { HealthState::Degraded };
                 (state, reason)
             }
@@ -183,8 +183,17 @@ impl NamesSource {
 
 impl Known {
     /// What is missing from the answer.
-    fn gaps(&self) -> String {
+    fn gaps(&self, node: &str) -> String {
         let mut gaps = Vec::new();
+        // A node of a cluster runs some pod, such as this one. A name that the server does not know is no error to
+        // it: it lists nothing.
+        if self.names.is_empty() && self.unread == 0 {
+            gaps.push(format!(
+                "the API server lists no pod on node {node:?}, so no pod here gets a name or a label: is the node \
+                 called so in the cluster (in a container the host's name is the pod's)? Set NODE_NAME in the \
+                 DaemonSet from fieldRef spec.nodeName, or `[host] node`"
+            ));
+        }
         if self.unread > 0 {
             gaps.push(format!("{} pods of the answer cannot be read and stay unnamed", self.unread));
         }

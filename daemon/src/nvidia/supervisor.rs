@@ -1,19 +1,20 @@
-//! Keeps one `nvidia` process alive, and does without the devices that it cannot survive.
+//! Keeps one `nvidia` process alive.
 
-use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 
 use warpmeter_core::fact::{Fact, Health, HealthState, Sample, Source};
-use warpmeter_core::inventory::{Gpu, Inventory};
 
+use super::devices::Devices;
+use super::ending::{describe, wait_briefly};
 use super::{Gate, Message, Orders};
+use crate::clock::pause;
 use crate::pipeline::Intake;
 
 /// The longest line that is taken from the process, in bytes.
@@ -21,9 +22,6 @@ const LONGEST_LINE: u64 = 4 << 20;
 
 /// The name of the driver itself among the things that are touched.
 const DRIVER: &str = "driver";
-
-/// After so long without a failure since its last chance, a device starts with a clean record.
-const FORGIVEN: Duration = Duration::from_secs(600);
 
 /// How patient the supervisor is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,18 +44,6 @@ impl Default for Timing {
     }
 }
 
-/// A device that the process did not survive.
-#[derive(Debug, Clone)]
-struct Bad {
-    /// It is left alone until then; none: it has been given another chance.
-    until: Option<Instant>,
-    /// For how long it was left alone the last time.
-    wait: Duration,
-    /// When it failed last.
-    failed: Instant,
-    reason: String,
-}
-
 /// The supervisor.
 #[derive(Debug)]
 pub struct Supervisor {
@@ -67,8 +53,7 @@ pub struct Supervisor {
     timing: Timing,
     intake: Intake,
     gate: Arc<Gate>,
-    bad: BTreeMap<String, Bad>,
-    known: BTreeMap<String, Gpu>,
+    devices: Devices,
     abandoned: Vec<Child>,
 }
 
@@ -99,8 +84,7 @@ impl Supervisor {
             timing,
             intake: intake.of(Source::Nvidia),
             gate,
-            bad: BTreeMap::new(),
-            known: BTreeMap::new(),
+            devices: Devices::new(timing.skip),
             abandoned: Vec::new(),
         }
     }
@@ -110,7 +94,7 @@ impl Supervisor {
         let mut wait = self.timing.restart;
         while !stop.load(Ordering::Relaxed) {
             if !self.gate.enter() {
-                sleep(Duration::from_millis(100), stop);
+                pause(Duration::from_millis(100), stop);
                 continue;
             }
             let began = Instant::now();
@@ -128,10 +112,9 @@ impl Supervisor {
                         "released for maintenance; `warpmeter resume` takes the driver up again".to_owned();
                     self.intake.put(Fact::Health(Health { state: HealthState::Off, reason }));
                     // Whoever maintains the driver mends its devices too, or replaces them.
-                    self.bad.clear();
-                    self.known.clear();
+                    self.devices.clear();
                     while !self.abandoned.is_empty() && !stop.load(Ordering::Relaxed) {
-                        sleep(Duration::from_millis(20), stop);
+                        pause(Duration::from_millis(20), stop);
                         self.reap();
                     }
                     self.gate.leave();
@@ -140,10 +123,8 @@ impl Supervisor {
                 }
                 End::Retry => wait = self.timing.restart,
                 End::Hung { at: Some(device) } if device != DRIVER => {
-                    self.blame(
-                        device,
-                        format!("a driver call on it did not return within {:?}", self.timing.hang),
-                    );
+                    let hang = self.timing.hang;
+                    self.blame(device, format!("a driver call on it did not return within {hang:?}"));
                     wait = self.timing.restart;
                 }
                 End::Died { at: Some(device), how } if device != DRIVER => {
@@ -166,15 +147,15 @@ impl Supervisor {
                 // Nobody has the driver open while the supervisor waits.
                 self.gate.leave();
             }
-            sleep(wait, stop);
+            pause(wait, stop);
             wait = (wait * 2).min(Duration::from_secs(60));
             self.reap();
         }
     }
 
     fn spawn(&self) -> std::io::Result<Child> {
-        let skip = self.skipped().map(|(device, _)| device.clone()).collect();
-        let orders = Orders { skip, known: self.by_index(), ..self.orders.clone() };
+        let (skip, known) = (self.devices.skipped(), self.devices.by_index());
+        let orders = Orders { skip, known, ..self.orders.clone() };
         Command::new(&self.program)
             .args(&self.arguments)
             .arg(serde_json::to_string(&orders)?)
@@ -234,7 +215,7 @@ impl Supervisor {
             if !self.gate.open() {
                 return End::Released;
             }
-            if self.give_chances() {
+            if self.devices.give_chances(Instant::now()) {
                 return End::Retry;
             }
             // Between its rounds the process may be silent for a period.
@@ -265,86 +246,18 @@ impl Supervisor {
     /// Passes on a fact, with what the process cannot know: the devices that it was told to leave alone.
     fn pass(&mut self, mut sample: Sample) {
         match &mut sample.fact {
-            Fact::Inventory(inventory) => {
-                let seen = inventory.gpus.iter().filter(|gpu| gpu.down.is_none());
-                for gpu in seen {
-                    self.known.insert(gpu.pci_bus_id.clone(), gpu.clone());
-                }
-                self.add_skipped(inventory);
-            }
-            Fact::Health(health) if matches!(health.state, HealthState::Up | HealthState::Degraded) => {
-                let left = self.left_alone();
-                if !left.is_empty() {
-                    let both =
-                        [left.as_str(), &health.reason].into_iter().filter(|reason| !reason.is_empty());
-                    let reason = both.collect::<Vec<_>>().join("; ");
-                    *health = Health { state: HealthState::Degraded, reason };
-                }
-            }
+            Fact::Inventory(inventory) => self.devices.complete(inventory),
+            Fact::Health(health) => self.devices.degrade(health),
             _ => {}
         }
         self.intake.sample(sample);
     }
 
-    fn add_skipped(&self, inventory: &mut Inventory) {
-        for (device, bad) in self.skipped() {
-            if inventory.gpus.iter().any(|gpu| gpu.pci_bus_id == *device && gpu.down.is_none()) {
-                continue;
-            }
-            if let Some(gpu) = self.known.get(device) {
-                inventory.gpus.retain(|other| other.id != gpu.id);
-                inventory.gpus.push(Gpu { down: Some(format!("left alone: {}", bad.reason)), ..gpu.clone() });
-            }
-        }
-        inventory.gpus.sort_by(|a, b| a.id.cmp(&b.id));
-    }
-
-    /// PCI bus ids by index, if every index up to the last has one.
-    fn by_index(&self) -> Vec<String> {
-        let at = |gpu: &Gpu| gpu.index.and_then(|index| usize::try_from(index).ok());
-        let mut ids: BTreeMap<usize, &String> = BTreeMap::new();
-        for gpu in self.known.values() {
-            ids.extend(at(gpu).map(|index| (index, &gpu.pci_bus_id)));
-        }
-        let complete = ids.keys().copied().eq(0..ids.len()) && ids.len() == self.known.len();
-        if complete { ids.into_values().cloned().collect() } else { Vec::new() }
-    }
-
-    fn skipped(&self) -> impl Iterator<Item = (&String, &Bad)> {
-        self.bad.iter().filter(|(_, bad)| bad.until.is_some())
-    }
-
-    /// Gives devices that were left alone for long enough another chance. True if there are any: then a new
-    /// process has to be told. A new failure doubles the wait, as [`Supervisor::blame`] finds it here.
-    fn give_chances(&mut self) -> bool {
-        let now = Instant::now();
-        let mut any = false;
-        for bad in self.bad.values_mut().filter(|bad| bad.until.is_some_and(|until| until <= now)) {
-            bad.until = None;
-            any = true;
-        }
-        any
-    }
-
-    fn left_alone(&self) -> String {
-        let devices: Vec<String> = self
-            .skipped()
-            .map(|(device, bad)| format!("GPU {device} is left alone: {}", bad.reason))
-            .collect();
-        devices.join("; ")
-    }
-
-    fn blame(&mut self, touched: String, reason: String) {
-        // A new process cannot know yet who is where; what was known before says it.
-        let index = touched.strip_prefix("index-").and_then(|index| index.parse().ok());
-        let there = self.known.values().find(|gpu| index.is_some() && gpu.index == index);
-        let device = there.map_or(touched, |gpu| gpu.pci_bus_id.clone());
-        let now = Instant::now();
-        // A failure long after another chance is a new one.
-        let recent = self.bad.get(&device).filter(|bad| now.duration_since(bad.failed) < bad.wait + FORGIVEN);
-        let wait = recent.map_or(self.timing.skip, |bad| (bad.wait * 2).min(Duration::from_secs(3600)));
-        self.bad.insert(device, Bad { until: Some(now + wait), wait, failed: now, reason });
-        self.intake.put(Fact::Health(Health { state: HealthState::Degraded, reason: self.left_alone() }));
+    fn blame(&mut self, device: String, reason: String) {
+        self.devices.blame(device, reason, Instant::now());
+        let mut health = Health { state: HealthState::Up, reason: String::new() };
+        self.devices.degrade(&mut health);
+        self.intake.put(Fact::Health(health));
     }
 
     fn down(&self, reason: String) {
@@ -371,31 +284,5 @@ impl Drop for Supervisor {
         for child in &mut self.abandoned {
             wait_briefly(child);
         }
-    }
-}
-
-fn wait_briefly(child: &mut Child) -> Option<ExitStatus> {
-    for _ in 0..20 {
-        if let Ok(Some(status)) = child.try_wait() {
-            return Some(status);
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    None
-}
-
-fn describe(status: ExitStatus) -> String {
-    use std::os::unix::process::ExitStatusExt;
-    match (status.signal(), status.code()) {
-        (Some(signal), _) => format!("was ended by signal {signal}"),
-        (None, Some(code)) => format!("ended with status {code}"),
-        (None, None) => "ended".into(),
-    }
-}
-
-fn sleep(wait: Duration, stop: &AtomicBool) {
-    let until = Instant::now() + wait;
-    while Instant::now() < until && !stop.load(Ordering::Relaxed) {
-        std::thread::sleep(Duration::from_millis(50).min(wait));
     }
 }

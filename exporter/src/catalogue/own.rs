@@ -11,8 +11,9 @@ const SOURCE: &[&str] = &["source"];
 
 pub(super) const GROUP: Group = Group {
     title: "Warpmeter itself",
-    about: "A source is a stream of facts: the NVIDIA driver, the host, the pods, the daemon. One that is \
-            not wanted here, or has not told its state yet, has no series.",
+    about: "A source is a stream of facts: the NVIDIA driver, the host, the pods, their names, the daemon. One \
+            that has not told its state yet has no series. One that is off, such as the driver while it is released, \
+            keeps its counters and has nothing else.",
     families: FAMILIES,
 };
 
@@ -77,7 +78,7 @@ const FAMILIES: &[Family] = &[
         Level::Minimal,
         SOURCE,
         "Facts received from the source.",
-        |view, rows| each(view, rows, |source, _| Some(units::count(source.facts))),
+        |view, rows| count(view, rows, |source| Some(units::count(source.facts))),
     ),
     counter(
         "warpmeter_source_facts_lost_total",
@@ -85,7 +86,7 @@ const FAMILIES: &[Family] = &[
         Level::Minimal,
         SOURCE,
         "Facts of the source that were lost on their way.",
-        |view, rows| each(view, rows, |source, _| Some(units::count(source.lost))),
+        |view, rows| count(view, rows, |source| Some(units::count(source.lost))),
     ),
     counter(
         "warpmeter_source_values_discarded_total",
@@ -94,7 +95,7 @@ const FAMILIES: &[Family] = &[
         &["source", "reason"],
         "Values that cannot be right, or came too late, and were left out.",
         |view, rows| {
-            for (source, _) in reporting(view) {
+            for (source, _) in told(view) {
                 for (reason, count) in Discard::ALL.into_iter().zip(source.discarded) {
                     rows.push(&[source.source.label(), reason.label()], units::count(count));
                 }
@@ -107,7 +108,7 @@ const FAMILIES: &[Family] = &[
         Level::Standard,
         SOURCE,
         "Rounds that the source finished.",
-        |view, rows| each(view, rows, |source, _| Some(units::count(source.polls))),
+        |view, rows| count(view, rows, |source| Some(units::count(source.polls))),
     ),
     counter(
         "warpmeter_source_poll_seconds_total",
@@ -115,7 +116,7 @@ const FAMILIES: &[Family] = &[
         Level::Standard,
         SOURCE,
         "Time that the source's rounds took.",
-        |view, rows| each(view, rows, |source, _| Some(units::seconds(source.poll_nanos))),
+        |view, rows| count(view, rows, |source| Some(units::seconds(source.poll_nanos))),
     ),
     counter(
         "warpmeter_source_cpu_seconds_total",
@@ -123,7 +124,7 @@ const FAMILIES: &[Family] = &[
         Level::Standard,
         SOURCE,
         "CPU time of the source's own process.",
-        |view, rows| each(view, rows, |source, _| source.own.map(|own| units::seconds(own.cpu))),
+        |view, rows| count(view, rows, |source| source.own.map(|own| units::seconds(own.cpu))),
     ),
     gauge(
         "warpmeter_source_resident_bytes",
@@ -151,14 +152,21 @@ const FAMILIES: &[Family] = &[
     ),
 ];
 
-/// Sources that have told a state and are wanted.
-fn reporting(view: &View) -> impl Iterator<Item = (&SourceView, HealthState)> {
-    let known = |source: &SourceView| source.state.filter(|state| *state != HealthState::Off);
-    view.sources.iter().filter_map(move |source| known(source).map(|state| (source, state)))
+/// Sources that have told a state.
+fn told(view: &View) -> impl Iterator<Item = (&SourceView, HealthState)> {
+    view.sources.iter().filter_map(|source| source.state.map(|state| (source, state)))
 }
 
+/// A gauge of sources: not of those that are off.
 fn each(view: &View, rows: &mut Rows<'_>, read: impl Fn(&SourceView, HealthState) -> Option<f64>) {
-    for (source, state) in reporting(view) {
+    for (source, state) in told(view).filter(|(_, state)| *state != HealthState::Off) {
         rows.maybe(&[source.source.label()], read(source, state));
+    }
+}
+
+/// A counter of sources: it goes on while one is off.
+fn count(view: &View, rows: &mut Rows<'_>, read: impl Fn(&SourceView) -> Option<f64>) {
+    for (source, _) in told(view) {
+        rows.maybe(&[source.source.label()], read(source));
     }
 }

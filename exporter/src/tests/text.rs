@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use warpmeter_core::fact::HealthState;
 use warpmeter_core::state::State;
 use warpmeter_core::time::SECOND;
 use warpmeter_core::view::{Residue, View};
@@ -39,6 +40,27 @@ fn every_family_of_the_catalogue_is_alive() {
     let names: BTreeSet<_> = read(&sample::view()).into_iter().map(|series| series.name).collect();
     let dead: Vec<_> = families().map(|family| family.name).filter(|name| !names.contains(*name)).collect();
     assert!(dead.is_empty(), "{dead:?}");
+}
+
+#[test]
+fn no_counter_of_a_source_vanishes_or_changes_when_it_goes_off() {
+    let counters = |view: &View| -> Vec<Series> {
+        let mut series = read(view);
+        series
+            .retain(|series| series.name.starts_with("warpmeter_source_") && series.name.ends_with("_total"));
+        series
+    };
+    let mut view = sample::view();
+    let before = counters(&view);
+    assert!(before.iter().any(|series| series.name == "warpmeter_source_cpu_seconds_total"));
+    for source in view.sources.iter_mut().filter(|source| source.state.is_some()) {
+        source.state = Some(HealthState::Off);
+    }
+    assert_eq!(counters(&view), before);
+    let gauges = read(&view);
+    for name in ["up", "degraded", "last_fact_timestamp_seconds", "resident_bytes"] {
+        assert!(of(&gauges, &format!("warpmeter_source_{name}")).is_empty(), "{name}");
+    }
 }
 
 #[test]
@@ -138,7 +160,9 @@ fn what_is_unknown_has_no_series() {
     for name in ["up", "degraded", "last_fact_timestamp_seconds", "facts_total", "values_discarded_total"] {
         let name = format!("warpmeter_source_{name}");
         assert!(has(&name, "source", "host"), "{name}");
-        assert!(!has(&name, "source", "pods") && !has(&name, "source", "daemon"), "{name}");
+        assert!(!has(&name, "source", "daemon"), "{name}: it has not told its state");
+        let counts = name.ends_with("_total");
+        assert_eq!(has(&name, "source", "pods"), counts, "{name}: it is off, and a counter does not vanish");
     }
     assert!(
         read(&View::default()).iter().all(|series| series.labels.len() <= 1),

@@ -109,7 +109,7 @@ impl Fold {
                     .unwrap_or_default();
                 let owned = match granted {
                     Some(held) => held.clone(),
-                    None if self.settings.infer_allocation => Held::inferred(&who.owners),
+                    None if self.infers() => Held::inferred(&who.owners),
                     None => Held::free(),
                 };
                 let times =

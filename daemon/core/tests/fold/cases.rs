@@ -310,6 +310,22 @@ fn before_the_source_of_grants_has_spoken_nobody_knows_who_holds_what() {
 }
 
 #[test]
+fn inference_ends_for_good_when_a_source_of_grants_speaks_if_it_was_to_last_until_then() {
+    for until_heard in [true, false] {
+        let settings = Settings { infer_allocation: true, infer_until_heard: until_heard, ..settings() };
+        let mut node = Node::new(settings, &[gpu(G)]);
+        node.put(3, Source::Host, process(7, 2, "p")).second(1, Some(100), &[7]).tick(2);
+        assert_eq!(node.device_ms(DeviceState::Allocated(Class::Active)), 1000, "inferred");
+        assert_eq!(node.device_ms(DeviceState::Unallocated), 0);
+        // In the middle of a window, all of which is still open.
+        node.put(2 * SECOND + SECOND / 2, Source::Pods, pods(&[], &[]));
+        node.second(2, Some(100), &[7]).second(3, Some(100), &[7]).second(4, Some(100), &[7]).tick(5);
+        let unallocated = node.device_ms(DeviceState::Unallocated);
+        assert_eq!(unallocated, if until_heard { 3000 } else { 0 }, "granted to nobody, {until_heard}");
+    }
+}
+
+#[test]
 fn grants_that_are_heard_of_after_the_first_reading_hold_from_its_start() {
     let mut node = Node::new(settings(), &[gpu(G)]);
     node.second(1, Some(100), &[]).put(SECOND + 1, Source::Pods, one_pod()).tick(3);

@@ -190,6 +190,7 @@ pub(crate) fn random(seed: u64, windows: u64) -> (Settings, Vec<Sample>) {
         equal_split: r.chance(30),
         redistribute: r.chance(30),
         infer_allocation: r.chance(40),
+        infer_until_heard: r.chance(30),
         retain: 20 * SECOND,
         prices: if r.chance(70) { settings().prices } else { Prices::default() },
         ..settings()

@@ -64,6 +64,27 @@ fn names_are_told_when_they_are_the_first_and_when_they_change() {
 }
 
 #[test]
+fn a_node_that_the_server_knows_no_pod_of_is_asked_after_with_what_helps() {
+    let (_api, mut asked) = asked(vec![
+        Reply::Answer(200, page([], "")),
+        Reply::Answer(200, page([pod("a")], "")),
+        Reply::Answer(200, page([], "")),
+    ]);
+    asked.round();
+    for _ in 0..2 {
+        let health = asked.health();
+        assert_eq!(health.state, HealthState::Degraded);
+        for words in ["no pod on node \"gpu-1\"", "NODE_NAME", "spec.nodeName", "[host] node"] {
+            assert!(health.reason.contains(words), "{words:?} in {}", health.reason);
+        }
+        assert_eq!(names(&mut asked), ["a"]);
+        assert_eq!(asked.health().state, HealthState::Up);
+        // All pods are gone at once, as for a node that was renamed.
+        asked.round();
+    }
+}
+
+#[test]
 fn every_refusal_is_told_with_what_helps() {
     for (status, words) in [
         (401, "token is not valid"),

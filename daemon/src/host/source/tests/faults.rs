@@ -109,9 +109,9 @@ fn loops_of_links_are_not_followed() {
 }
 
 #[test]
-fn a_process_that_the_driver_names_and_that_is_not_there_is_missed_after_a_while() {
+fn a_process_that_the_driver_keeps_naming_and_that_was_never_there_is_missed_after_a_while() {
     let mut tree = Tree::new();
-    tree.rounds(2, &[4000]);
+    tree.rounds(10, &[4000]);
     assert_eq!(tree.source.health().state, HealthState::Up);
     tree.round(&[4000]);
     let health = tree.source.health();
@@ -119,6 +119,26 @@ fn a_process_that_the_driver_names_and_that_is_not_there_is_missed_after_a_while
     assert!(health.reason.contains("hostPID"), "{}", health.reason);
     tree.round(&[]);
     assert_eq!(tree.source.health().state, HealthState::Up);
+}
+
+#[test]
+fn processes_that_have_ended_are_no_sign_of_a_wrong_namespace() {
+    let mut tree = Tree::new();
+    // One that was there, and that the driver does not forget.
+    tree.put(100, OLD, IN_UNIT);
+    tree.look_up(&[100]);
+    tree.remove(100);
+    // Others that ended before they were looked for, each of which the driver names for some time.
+    for second in 0..60 {
+        let named: Vec<u32> = (second..second + 8).map(|n| 4000 + n).chain([100]).collect();
+        tree.look_up(&named);
+        tree.round(&named);
+        assert_eq!(tree.source.health().state, HealthState::Up, "in second {second}");
+    }
+    // A pid that is named again is another process.
+    tree.rounds(20, &[]);
+    tree.rounds(11, &[100]);
+    assert_eq!(tree.source.health().state, HealthState::Degraded);
 }
 
 #[test]

@@ -1,0 +1,186 @@
+//! The sources of a run, each on its thread.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use warpmeter_core::fact::{Fact, Health, HealthState, Source};
+use warpmeter_core::identity::{GpuId, HostPid};
+
+use super::RunError;
+use super::settings::{has_kubelet, pods_source};
+use super::threads::Threads;
+use crate::clock::pause;
+use crate::config::{Config, Pods};
+use crate::host::{HostRoots, HostSource};
+use crate::kubelet::{KubeletOptions, KubeletSource};
+use crate::names::{NamesOptions, NamesSource};
+use crate::pipeline::{Intake, Wanted};
+use crate::pods::PodsFile;
+
+/// How often the pods' file is looked at, and whether a kubelet has come.
+const PODS_EVERY: Duration = Duration::from_secs(1);
+
+/// How often a source that knows by itself when it is due is asked.
+const POLL_EVERY: Duration = Duration::from_millis(200);
+
+/// Starts the source of processes, which also looks up those that it is `asked` for.
+pub(super) fn start_host(
+    config: &Config,
+    intake: &Intake,
+    asked: Receiver<Wanted>,
+    threads: &mut Threads,
+) -> Result<(), RunError> {
+    let roots = HostRoots { proc: config.proc.clone(), dev: config.dev.clone() };
+    let host = intake.of(Source::Host);
+    let period = Duration::from_nanos(config.settings.window);
+    threads.start("host", move |stop| watch_host(HostSource::new(roots), &host, &asked, period, stop))
+}
+
+/// Starts the source that says which pod holds which device, if there is to be one. Setting `hasten` has the kubelet
+/// asked at once.
+pub(super) fn start_pods(
+    config: &Config,
+    intake: &Intake,
+    hasten: Arc<AtomicBool>,
+    threads: &mut Threads,
+) -> Result<(), RunError> {
+    let pods = intake.of(Source::Pods);
+    match pods_source(config) {
+        Pods::File(path) => {
+            let mut file = PodsFile::new(&path);
+            threads.start("pods", move |stop| {
+                poll_until(stop, &pods, |facts| {
+                    let began = Instant::now();
+                    file.poll(facts);
+                    facts.push(Fact::Poll {
+                        took: u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX),
+                    });
+                    pause(PODS_EVERY, stop);
+                    file.health()
+                });
+            })
+        }
+        source @ (Pods::Kubelet | Pods::Auto) => {
+            let options = config.kubelet.clone();
+            threads.start("kubelet", move |stop| {
+                if source == Pods::Auto {
+                    await_kubelet(&options, &pods, stop);
+                }
+                let mut kubelet = KubeletSource::new(options);
+                poll_until(stop, &pods, |facts| {
+                    if hasten.swap(false, Ordering::Relaxed) {
+                        kubelet.hasten();
+                    }
+                    kubelet.poll(facts);
+                    kubelet.health()
+                });
+            })
+        }
+        Pods::None => Ok(()),
+    }
+}
+
+/// Waits for a kubelet on a node that has none so far, which may be one that is only being set up.
+fn await_kubelet(options: &KubeletOptions, intake: &Intake, stop: &AtomicBool) {
+    if has_kubelet(options) {
+        return;
+    }
+    let reason = format!(
+        "no kubelet here so far: there is no directory for {}, which is looked for every second; until it answers, \
+         nobody says who holds which device",
+        options.socket.display()
+    );
+    intake.put(Fact::Health(Health { state: HealthState::Off, reason }));
+    while !has_kubelet(options) && !stop.load(Ordering::Relaxed) {
+        pause(PODS_EVERY, stop);
+    }
+}
+
+/// Starts the source of pods' names and labels, if it is wanted, for the pods of `node`.
+pub(super) fn start_names(
+    config: &Config,
+    node: &str,
+    intake: &Intake,
+    threads: &mut Threads,
+) -> Result<(), RunError> {
+    let Some(options) = config.names.clone() else { return Ok(()) };
+    let node = if options.node.is_empty() { node.to_owned() } else { options.node.clone() };
+    let mut source = NamesSource::new(NamesOptions { node, ..options });
+    let names = intake.of(Source::Names);
+    threads.start("names", move |stop| {
+        poll_until(stop, &names, |facts| {
+            source.poll(facts);
+            source.health()
+        });
+    })
+}
+
+/// Polls a source five times a second, and tells its health when that changes.
+fn poll_until(stop: &AtomicBool, intake: &Intake, mut poll: impl FnMut(&mut Vec<Fact>) -> Health) {
+    let mut facts = Vec::new();
+    let mut told: Option<Health> = None;
+    while !stop.load(Ordering::Relaxed) {
+        let health = poll(&mut facts);
+        if told.as_ref() != Some(&health) {
+            told = Some(health.clone());
+            facts.push(Fact::Health(health));
+        }
+        for fact in facts.drain(..) {
+            intake.put(fact);
+        }
+        pause(POLL_EVERY, stop);
+    }
+}
+
+/// Looks at the host's processes once a period, and at those that the driver names as soon as it does.
+fn watch_host(
+    mut source: HostSource,
+    intake: &Intake,
+    asked: &Receiver<Wanted>,
+    period: Duration,
+    stop: &AtomicBool,
+) {
+    let mut holders: BTreeMap<GpuId, BTreeSet<HostPid>> = BTreeMap::new();
+    let mut also: BTreeSet<HostPid> = BTreeSet::new();
+    let mut health: Option<Health> = None;
+    let mut facts = Vec::new();
+    let mut next = Instant::now();
+    while !stop.load(Ordering::Relaxed) {
+        match asked
+            .recv_timeout(next.saturating_duration_since(Instant::now()).min(Duration::from_millis(100)))
+        {
+            Ok(Wanted::Holders(gpu, pids)) => {
+                let new: Vec<HostPid> = pids.iter().copied().collect();
+                holders.insert(gpu, pids);
+                source.look_up(&new, &mut facts);
+            }
+            Ok(Wanted::Also(pids)) => {
+                let new: Vec<HostPid> = pids.iter().copied().collect();
+                also.extend(pids);
+                source.look_up(&new, &mut facts);
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => pause(Duration::from_millis(100), stop),
+        }
+        if Instant::now() >= next {
+            next = (next + period).max(Instant::now());
+            let began = Instant::now();
+            let wanted: BTreeSet<HostPid> = holders.values().flatten().chain(&also).copied().collect();
+            source.poll(&wanted.into_iter().collect::<Vec<_>>(), &mut facts);
+            also.clear();
+            let took = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+            facts.push(Fact::Poll { took });
+            let now = source.health();
+            if health.as_ref() != Some(&now) {
+                health = Some(now.clone());
+                facts.push(Fact::Health(now));
+            }
+        }
+        for fact in facts.drain(..) {
+            intake.put(fact);
+        }
+    }
+}
