@@ -161,7 +161,7 @@ fn node(config: &Config, view: &View, findings: &mut Findings) {
             Some(HealthState::Up) => Mark::Works,
             Some(HealthState::Degraded) => Mark::Degraded,
             Some(HealthState::Down) => Mark::Missing,
-            None if run::sources(config).contains(&source.source) => {
+            None if run::expected_sources(config).contains(&source.source) => {
                 let seconds = (WATCH + patience(config)).as_secs();
                 let what = format!("it has not said within {seconds} s how it stands");
                 let remedy = "its first round has not ended: see with WARPMETER_LOG=debug what it waits for";

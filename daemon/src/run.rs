@@ -27,7 +27,7 @@ use crate::nvidia::{Gate, Orders, Supervisor, Timing};
 use crate::pipeline::Pipeline;
 use crate::recording::{Recorder, RecordingError};
 
-pub use settings::{pods_source, settings, sources};
+pub use settings::{expected_sources, pods_source, settings};
 
 use threads::Threads;
 
@@ -170,7 +170,7 @@ async fn watch_node(config: &Config, options: Options) -> Result<Arc<Page>, RunE
         }
     });
     let mut seen = page.clone();
-    let awaited = self::sources(config);
+    let awaited = expected_sources(config);
     let ended = async {
         tokio::select! {
             _ = terminate.recv() => {}

@@ -41,7 +41,7 @@ pub(super) fn has_kubelet(options: &KubeletOptions) -> bool {
 }
 
 /// The sources that run under a configuration.
-pub fn sources(config: &Config) -> Vec<Source> {
+pub fn expected_sources(config: &Config) -> Vec<Source> {
     let pods = (pods_source(config) != Pods::None).then_some(Source::Pods);
     let names = config.names.is_some().then_some(Source::Names);
     [Source::Nvidia, Source::Host].into_iter().chain(pods).chain(names).collect()
