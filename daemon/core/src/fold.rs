@@ -231,6 +231,7 @@ impl Fold {
             | Fact::Discarded { .. }
             | Fact::Lost { .. }
             | Fact::Own(_)
+            | Fact::Probes(_)
             | Fact::Tick { .. } => {}
         }
     }

@@ -19,6 +19,7 @@ pub mod ledger;
 pub mod level;
 pub mod posting;
 pub mod price;
+pub mod probe;
 pub mod ratio;
 pub mod roster;
 pub mod settings;

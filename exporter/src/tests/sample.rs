@@ -303,7 +303,7 @@ fn source(source: Source) -> SourceView {
     let (state, reason) = match source {
         Source::Nvidia => (Some(HealthState::Up), ""),
         Source::Host => (Some(HealthState::Degraded), "cannot read /proc/1/fd"),
-        Source::Pods | Source::Names => (Some(HealthState::Off), "not configured"),
+        Source::Pods | Source::Names | Source::Probes => (Some(HealthState::Off), "not configured"),
         Source::Daemon => (None, ""),
     };
     SourceView {
