@@ -25,6 +25,7 @@ pub mod roster;
 pub mod settings;
 pub mod sources;
 pub mod split;
+pub mod stall;
 pub mod state;
 pub mod time;
 pub mod view;
