@@ -170,10 +170,8 @@ fn who_waits_for_a_busy_feeder_is_held_up_by_what_holds_up_that_one() {
 
 #[test]
 fn a_feeder_explains_no_more_than_it_was_busy() {
-    let gaps = [
-        gap(GapKind::Drained, 1, 300 * MS, Doing::Lock),
-        gap(GapKind::Drained, 10, 300 * MS, Doing::Poll),
-    ];
+    let gaps =
+        [gap(GapKind::Drained, 1, 300 * MS, Doing::Lock), gap(GapKind::Drained, 10, 300 * MS, Doing::Poll)];
     let feeders = doings(&[(Doing::DiskWrite, 400 * MS)]);
     let expected = [(State::StalledDiskWrite, 400 * MS), (State::UnknownNoEvidence, 200 * MS)];
     assert_eq!(found(still(400 * MS, 0), &Host { feeders, ..host(&gaps) }), expected);
