@@ -20,7 +20,7 @@ use crate::inventory::{Driver, Gpu, Inventory};
 use crate::ledger::Ledger;
 use crate::level::Cumulative;
 use crate::price::Money;
-use crate::probe::Probes;
+use crate::probe::ThreadTotals;
 use crate::roster::{Containers, Roster, belongs};
 use crate::settings::Settings;
 use crate::sources::Sources;
@@ -63,6 +63,8 @@ pub struct Fold {
     unresolved: u64,
     roster: Roster,
     snapshots: Snapshots,
+    /// What the threads of pods did, since they are watched.
+    threads: BTreeMap<PodUid, ThreadTotals>,
     watched: BTreeMap<(Owner, DeviceId), Watched>,
     recent: BTreeMap<PodUid, VecDeque<Recent>>,
     memory: BTreeMap<(Owner, DeviceId), u64>,
@@ -148,6 +150,7 @@ impl Fold {
             unresolved: 0,
             roster: Roster::default(),
             snapshots: Snapshots::default(),
+            threads: BTreeMap::new(),
             watched: BTreeMap::new(),
             recent: BTreeMap::new(),
             memory: BTreeMap::new(),
@@ -210,7 +213,7 @@ impl Fold {
             Fact::Names(names) => self.names(names, sample.at),
             Fact::Process(process) => self.roster.seen(process.clone(), sample.at),
             Fact::Gone(id) => self.roster.gone(*id, sample.at),
-            Fact::Probes(probes) => self.snapshots.push(Probes::clone(probes)),
+            Fact::Probes(probes) => self.probed(probes),
             Fact::Reading(reading) => self.reading(reading, sample),
             Fact::ProcessUse(used) => {
                 if let Some(state) = self.gpus.get_mut(&used.gpu) {
@@ -432,6 +435,7 @@ impl Fold {
             .collect();
         self.named.retain(|uid, _| kept.contains(uid));
         self.recent.retain(|uid, _| kept.contains(uid));
+        self.threads.retain(|uid, _| kept.contains(uid));
         self.containers.retain(|(uid, _), _| kept.contains(uid));
         let owners: BTreeSet<&Owner> = ledger.owners().collect();
         let recently = self.now.minus(self.settings.retain);

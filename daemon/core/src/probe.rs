@@ -51,6 +51,23 @@ impl Doing {
     ];
     /// How many there are.
     pub const COUNT: usize = 11;
+
+    /// It as a label value.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Cpu => "cpu",
+            Self::CpuWait => "cpu_wait",
+            Self::DiskRead => "disk_read",
+            Self::DiskWrite => "disk_write",
+            Self::Network => "network",
+            Self::Request => "request",
+            Self::Memory => "memory",
+            Self::Lock => "lock",
+            Self::Poll => "poll",
+            Self::Timer => "timer",
+            Self::Unknown => "unknown",
+        }
+    }
 }
 
 /// Nanoseconds of threads by what they were doing, in the order of [`Doing::ALL`].
@@ -137,4 +154,62 @@ pub struct Threads {
     pub callers: Doings,
     /// The others: loaders, pin threads, feeders.
     pub others: Doings,
+}
+
+/// What an owner asked of a device since it is watched.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CallTotals {
+    /// Launches of kernels.
+    pub launches: u64,
+    /// Launches of graphs.
+    pub graph_launches: u64,
+    /// Bytes copied to the device.
+    pub bytes_to_device: u64,
+    /// Bytes copied from the device.
+    pub bytes_to_host: u64,
+    /// Bytes copied in another or an unknown direction.
+    pub bytes_other: u64,
+    /// Nanoseconds of threads in blocking copies.
+    pub copy_wait: u64,
+    /// Nanoseconds of threads in synchronising calls.
+    pub sync_wait: u64,
+}
+
+impl CallTotals {
+    /// Adds what was asked in one more interval.
+    pub fn add(&mut self, calls: &Calls) {
+        let sums = [
+            (&mut self.launches, calls.launches),
+            (&mut self.graph_launches, calls.graph_launches),
+            (&mut self.bytes_to_device, calls.bytes_to_device),
+            (&mut self.bytes_to_host, calls.bytes_to_host),
+            (&mut self.bytes_other, calls.bytes_other),
+            (&mut self.copy_wait, calls.copy_wait),
+            (&mut self.sync_wait, calls.sync_wait),
+        ];
+        for (sum, amount) in sums {
+            // What a workload hands to the driver may be anything.
+            *sum = sum.saturating_add(amount);
+        }
+    }
+}
+
+/// What the threads of an owner did since it is watched.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ThreadTotals {
+    /// Threads that call the CUDA driver.
+    pub callers: Doings,
+    /// The others.
+    pub others: Doings,
+}
+
+impl ThreadTotals {
+    /// Adds what they did in one more interval.
+    pub fn add(&mut self, threads: &Threads) {
+        for (sums, amounts) in [(&mut self.callers, threads.callers), (&mut self.others, threads.others)] {
+            for (sum, amount) in sums.iter_mut().zip(amounts) {
+                *sum = sum.saturating_add(amount);
+            }
+        }
+    }
 }

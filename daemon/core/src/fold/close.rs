@@ -300,7 +300,7 @@ impl Fold {
     }
 
     /// Whose a process is. In a container whose name is not known, it is the only granted one's of its pod.
-    fn owner(&self, process: &Process, held: Option<&Held>) -> Owner {
+    pub(super) fn owner(&self, process: &Process, held: Option<&Held>) -> Owner {
         match &process.scope {
             Scope::Pod { uid, container } => {
                 let known = container.as_ref().and_then(|id| self.containers.get(&(uid.clone(), id.clone())));

@@ -1,7 +1,10 @@
 //! What the probes saw, until the windows that it concerns are closed.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
 
+use super::Fold;
+use crate::allocate::{Gpus, resolve};
 use crate::identity::{DeviceId, HostPid, Owner, Scope};
 use crate::probe::{Calls, Doings, Gap, Probes, Threads};
 use crate::stall::Host;
@@ -35,6 +38,28 @@ pub(super) struct Seen {
     /// Nanoseconds since the last call of any of them at the end of the stretch; none before the first call.
     pub quiet: Option<u64>,
     processes: BTreeSet<HostPid>,
+}
+
+impl Fold {
+    /// Books what can be booked at once, and keeps the rest for the windows.
+    pub(super) fn probed(&mut self, probes: &Probes) {
+        let gpus: Gpus = self.gpus.iter().map(|(id, state)| (id.clone(), Arc::clone(&state.gpu))).collect();
+        let held = self.holdings.back().map(|(_, held)| Arc::clone(held)).unwrap_or_default();
+        for calls in &probes.calls {
+            let device = calls.device.as_ref().and_then(|named| resolve(named, &gpus));
+            let process = self.roster.find(calls.process.pid, probes.during);
+            if let (Some(device), Some(process)) = (device, process) {
+                let owner = self.owner(process, held.get(&device));
+                self.ledger.post_calls(&owner, &device, calls);
+            }
+        }
+        for threads in &probes.threads {
+            if let Scope::Pod { uid, .. } = &threads.scope {
+                self.threads.entry(uid.clone()).or_default().add(threads);
+            }
+        }
+        self.snapshots.push(probes.clone());
+    }
 }
 
 impl Snapshots {
