@@ -155,6 +155,7 @@ fn node(config: &Config, view: &View, findings: &mut Findings) {
             Source::Host => ("host processes", ""),
             Source::Pods => ("pods", ""),
             Source::Names => ("pod names", ""),
+            Source::Probes => ("probes", ""),
             Source::Daemon => continue,
         };
         let mark = match source.state {

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::identity::{ContainerId, GpuId, HostPid, MigId, PodUid, ProcessId, Scope};
 use crate::inventory::{Inventory, Placement};
+use crate::probe::Probes;
 use crate::ratio::Ppb;
 use crate::time::{Interval, MonoNs};
 
@@ -35,13 +36,16 @@ pub enum Source {
     Pods,
     /// Names and labels of pods: the API server.
     Names,
+    /// Probes on the CUDA driver library and the scheduler, through the `bpf` process.
+    Probes,
     /// The daemon itself.
     Daemon,
 }
 
 impl Source {
     /// Every source.
-    pub const ALL: [Self; 5] = [Self::Nvidia, Self::Host, Self::Pods, Self::Names, Self::Daemon];
+    pub const ALL: [Self; 6] =
+        [Self::Nvidia, Self::Host, Self::Pods, Self::Names, Self::Probes, Self::Daemon];
 
     /// The source's name as a label value.
     pub const fn label(self) -> &'static str {
@@ -50,6 +54,7 @@ impl Source {
             Self::Host => "host",
             Self::Pods => "pods",
             Self::Names => "names",
+            Self::Probes => "probes",
             Self::Daemon => "daemon",
         }
     }
@@ -73,6 +78,8 @@ pub enum Fact {
     Reading(Box<Reading>),
     /// What the driver says of each process's use of one GPU.
     ProcessUse(ProcessUse),
+    /// What the probes saw between two snapshots. Boxed: it is large.
+    Probes(Box<Probes>),
     /// The driver reported a fault of a GPU.
     Xid {
         /// The GPU.

@@ -5,6 +5,7 @@
 //! are closed, oldest first.
 
 mod close;
+mod probes;
 mod report;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -19,12 +20,15 @@ use crate::inventory::{Driver, Gpu, Inventory};
 use crate::ledger::Ledger;
 use crate::level::Cumulative;
 use crate::price::Money;
+use crate::probe::ThreadTotals;
 use crate::roster::{Containers, Roster, belongs};
 use crate::settings::Settings;
 use crate::sources::Sources;
 use crate::time::{Interval, MonoNs, SECOND};
 use crate::view::{BoardTotals, Residue, View};
 use crate::window::Timeline;
+
+use self::probes::Snapshots;
 
 /// How long a window waits for the identity of a process that the driver named.
 const IDENTITY_GRACE: u64 = SECOND / 2;
@@ -58,6 +62,9 @@ pub struct Fold {
     /// Grants of devices that do not exist here, when they were last resolved.
     unresolved: u64,
     roster: Roster,
+    snapshots: Snapshots,
+    /// What the threads of pods did, since they are watched.
+    threads: BTreeMap<PodUid, ThreadTotals>,
     watched: BTreeMap<(Owner, DeviceId), Watched>,
     recent: BTreeMap<PodUid, VecDeque<Recent>>,
     memory: BTreeMap<(Owner, DeviceId), u64>,
@@ -142,6 +149,8 @@ impl Fold {
             holdings: VecDeque::new(),
             unresolved: 0,
             roster: Roster::default(),
+            snapshots: Snapshots::default(),
+            threads: BTreeMap::new(),
             watched: BTreeMap::new(),
             recent: BTreeMap::new(),
             memory: BTreeMap::new(),
@@ -204,6 +213,7 @@ impl Fold {
             Fact::Names(names) => self.names(names, sample.at),
             Fact::Process(process) => self.roster.seen(process.clone(), sample.at),
             Fact::Gone(id) => self.roster.gone(*id, sample.at),
+            Fact::Probes(probes) => self.probed(probes),
             Fact::Reading(reading) => self.reading(reading, sample),
             Fact::ProcessUse(used) => {
                 if let Some(state) = self.gpus.get_mut(&used.gpu) {
@@ -434,6 +444,7 @@ impl Fold {
             .collect();
         self.named.retain(|uid, _| kept.contains(uid));
         self.recent.retain(|uid, _| kept.contains(uid));
+        self.threads.retain(|uid, _| kept.contains(uid));
         self.containers.retain(|(uid, _), _| kept.contains(uid));
         let owners: BTreeSet<&Owner> = ledger.owners().collect();
         let recently = self.now.minus(self.settings.retain);
@@ -447,6 +458,7 @@ impl Fold {
             .filter_map(|state| state.timeline.open_since())
             .min()
             .unwrap_or(self.watermark);
+        self.snapshots.forget(open);
         while self.holdings.len() > 1 && self.holdings[1].0 <= open {
             self.holdings.pop_front();
         }

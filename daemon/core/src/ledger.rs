@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use crate::identity::{DeviceId, Owner};
 use crate::price::{Money, Price};
+use crate::probe::{CallTotals, Calls};
 use crate::state::{Class, DeviceState, State};
 use crate::time::MonoNs;
 use crate::view::{Activity, Evidence, Usage};
@@ -67,6 +68,8 @@ pub struct Account {
     pub low_intensity: Option<u64>,
     /// Microjoules.
     pub energy_uj: Option<u64>,
+    /// What it asked of the device, once the probes have seen it ask for something.
+    pub calls: Option<CallTotals>,
     /// Evidence of allocated nanoseconds.
     pub allocation_evidence: [u64; Evidence::COUNT],
     /// Evidence of used nanoseconds.
@@ -193,6 +196,12 @@ impl Ledger {
     pub fn post_energy(&mut self, owner: &Owner, device: &DeviceId, microjoules: u64) {
         let account = self.accounts.entry(owner.clone()).or_default().entry(device.clone()).or_default();
         add(&mut account.energy_uj, Some(microjoules));
+    }
+
+    /// Adds what an owner asked of a device.
+    pub fn post_calls(&mut self, owner: &Owner, device: &DeviceId, calls: &Calls) {
+        let account = self.accounts.entry(owner.clone()).or_default().entry(device.clone()).or_default();
+        account.calls.get_or_insert_default().add(calls);
     }
 
     /// Every owner that has accounts.

@@ -9,7 +9,9 @@ use crate::identity::{DeviceId, Owner};
 use crate::ledger::Posting;
 use crate::level::average;
 use crate::price::Price;
+use crate::probe::GapKind;
 use crate::split::Split;
+use crate::stall::{self, Host, Still};
 use crate::state::{Progress, Situation, divide};
 use crate::time::{Interval, MonoNs};
 use crate::view::{Activity, Evidence, Usage};
@@ -43,8 +45,18 @@ pub struct Stretch<'a> {
     pub no_work_after: u64,
 }
 
-/// What is known of an owner: how far it has come with the device, and for how long it has been quiet there.
-pub type Standing = (Option<Progress>, u64);
+/// What is known of an owner on a device.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Standing {
+    /// How far it has come; none if that is not known.
+    pub progress: Option<Progress>,
+    /// For how long it has been quiet there, in nanoseconds.
+    pub quiet: u64,
+    /// What the probes saw of it in the stretch.
+    pub host: Option<Host>,
+    /// How many kernels and graphs it launched then.
+    pub launches: u64,
+}
 
 impl Stretch<'_> {
     /// Divides the stretch. Both ledgers' amounts add up to the budget.
@@ -71,7 +83,7 @@ impl Stretch<'_> {
         for (owner, share) in self.held.divide(self.budget).into_parts() {
             match owner {
                 Some(owner) => {
-                    let states = divide(&self.situation(&owner, share, used.as_ref(), standing(&owner)));
+                    let states = divide(&self.situation(&owner, share, used.as_ref(), &standing(&owner)));
                     allocated.push((owner, states));
                 }
                 None => unallocated += share,
@@ -125,23 +137,58 @@ impl Stretch<'_> {
         everyone.into_iter().collect()
     }
 
-    fn situation(&self, owner: &Owner, allocated: u64, used: Option<&Used>, standing: Standing) -> Situation {
-        let (progress, quiet) = standing;
+    fn situation(
+        &self,
+        owner: &Owner,
+        allocated: u64,
+        used: Option<&Used>,
+        standing: &Standing,
+    ) -> Situation {
         // Unattributed work may be anybody's who has a context here, or of whom nobody knows: none of them is idle
         // for certain. Who has not opened the device has no part in the work of processes that are all known.
         let known = !self.who.strangers && !self.who.owners.is_empty();
-        let absent = known && progress == Some(Progress::NoProcess);
+        let absent = known && standing.progress == Some(Progress::NoProcess);
         let hidden = !absent && used.is_some_and(|used| used.unattributed > self.budget / 1000);
+        let still = used.map(|used| self.still(owner, used));
+        let host = standing.host.as_ref();
+        let conflict = self.conflict
+            || still.zip(host).is_some_and(|(still, host)| disproved(still, host, standing.launches));
+        let causes = still.zip(host).map(|(still, host)| stall::causes(still, host).amounts);
         Situation {
             allocated,
             whole: self.budget,
             used: used.map(|used| used.of(owner)),
-            conflict: self.conflict,
-            progress: if hidden { None } else { progress },
-            quiet,
+            conflict,
+            progress: if hidden { None } else { standing.progress },
+            quiet: standing.quiet,
             no_work_after: self.no_work_after,
+            causes,
         }
     }
+
+    /// How long the device ran for `owner` and for others, in the node's time.
+    fn still(&self, owner: &Owner, used: &Used) -> Still {
+        let whole = self.during.nanos();
+        // An instance has a part of its GPU's time, and is as long busy or not as the stretch is.
+        let real = |amount: u64| {
+            let product = u128::from(amount) * u128::from(whole);
+            u64::try_from(product / u128::from(self.budget.max(1))).unwrap_or(whole).min(whole)
+        };
+        let own = used.of(owner);
+        let all: u64 = used.shares.iter().map(|(_, amount)| *amount).sum::<u64>() + used.unattributed;
+        Still { whole, used: real(own), others: real(all - own) }
+    }
+}
+
+/// Whether the engine counter cannot be right: it shows nothing, and kernels were launched and waited for.
+fn disproved(still: Still, host: &Host, launches: u64) -> bool {
+    let waited: u64 = host
+        .gaps
+        .iter()
+        .filter(|gap| gap.kind == GapKind::Sync)
+        .fold(0, |sum, gap| sum.saturating_add(gap.total));
+    let quiet = still.used.saturating_add(still.others) < still.whole / 1000;
+    quiet && launches > 0 && waited.saturating_sub(host.copies) > still.whole / 10
 }
 
 /// Whether SMs were active (from a tenth on) while tensor pipes and DRAM did next to nothing (up to a hundredth

@@ -1,6 +1,10 @@
 //! The states of allocated device time, and which of them a stretch of time was in.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
+
+use crate::split::Split;
 
 /// A state and its cause. Exhaustive: every allocated nanosecond is in exactly one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -199,7 +203,7 @@ impl DeviceState {
 }
 
 /// What is known of one owner on one device over a stretch of time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Situation {
     /// Nanoseconds of the device allocated to the owner.
     pub allocated: u64,
@@ -215,6 +219,8 @@ pub struct Situation {
     pub quiet: u64,
     /// From how long a quiet on there is no work, in nanoseconds.
     pub no_work_after: u64,
+    /// What held up the time that was not used, as weights; none without evidence from the host.
+    pub causes: Option<BTreeMap<State, u64>>,
 }
 
 /// How far an owner's processes have come with a device.
@@ -233,8 +239,8 @@ pub enum Progress {
 /// Divides an owner's allocated time over states; the amounts add up to `allocated`.
 ///
 /// Below a thousandth of the stretch, use counts as none: counters of quiet devices are not always 0.
-/// Time held up with a live process and recent work is `unknown/no_evidence`: naming its cause takes evidence
-/// from the host.
+/// Time held up with a live process and recent work goes by its causes; without evidence from the host it is
+/// `unknown/no_evidence`.
 pub fn divide(s: &Situation) -> Vec<(State, u64)> {
     if s.allocated == 0 {
         return Vec::new();
@@ -255,5 +261,12 @@ pub fn divide(s: &Situation) -> Vec<(State, u64)> {
         Some(_) if quiet && s.quiet >= s.no_work_after => State::IdleNoWork,
         _ => State::UnknownNoEvidence,
     };
-    [(State::Active, active), (state, rest)].into_iter().filter(|(_, amount)| *amount > 0).collect()
+    let by_cause = match (&s.causes, state) {
+        (Some(causes), State::UnknownNoEvidence) => {
+            Split::by_weight(rest, causes.iter().map(|(state, weight)| (*state, *weight)).collect())
+        }
+        _ => None,
+    };
+    let held_up = by_cause.unwrap_or_else(|| Split::all_to(rest, state)).into_parts();
+    [(State::Active, active)].into_iter().chain(held_up).filter(|(_, amount)| *amount > 0).collect()
 }

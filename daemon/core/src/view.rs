@@ -8,6 +8,7 @@ use crate::fact::{Board, Discard, HealthState, Own, Source};
 use crate::identity::{DeviceId, GpuId, Owner, PodUid};
 use crate::inventory::{Driver, Gpu, Instance};
 use crate::price::{Money, Price};
+use crate::probe::{CallTotals, ThreadTotals};
 use crate::ratio::Ppb;
 use crate::state::{Class, DeviceState, State};
 use crate::time::MonoNs;
@@ -209,6 +210,8 @@ pub struct AccountView {
     pub low_intensity: Option<u64>,
     /// Microjoules, by its part of the device's use.
     pub energy_uj: Option<u64>,
+    /// What it asked of the device, once the probes have seen it ask for something.
+    pub calls: Option<CallTotals>,
     /// Memory in use, in bytes.
     pub memory_used: Option<u64>,
     /// How much of the device it holds now; absent if it holds none.
@@ -235,6 +238,8 @@ pub struct PodView {
     pub utilization: Option<Ppb>,
     /// Attributes from its source.
     pub info: crate::fact::PodInfo,
+    /// What its threads did, once the probes have seen any.
+    pub threads: Option<ThreadTotals>,
 }
 
 /// The totals of a namespace; those of pods that are gone are in them.

@@ -170,6 +170,7 @@ fn account(window: u64, pod: u64) -> AccountView {
         activity: activity(some(4)),
         low_intensity: Some(some(5)),
         energy_uj: Some(some(6)),
+        calls: None,
         memory_used: Some(3 << 30),
         allocated: Some(Ppb::ONE),
         allocation_evidence: [some(7), 0, 0],
@@ -190,6 +191,7 @@ fn pod(pod: u64) -> PodView {
             team: "vision".into(),
             ..warpmeter_core::fact::PodInfo::default()
         },
+        threads: None,
     }
 }
 

@@ -1,6 +1,7 @@
 //! Families of Kubernetes pods, per container and device, and of pods as a whole.
 
 use warpmeter_core::identity::{MigId, Owner};
+use warpmeter_core::probe::{CallTotals, Doing};
 use warpmeter_core::state::{Class, State};
 use warpmeter_core::view::{AccountView, PodView, View};
 
@@ -169,6 +170,81 @@ const FAMILIES: &[Family] = &[
         "Energy of the board by the container's part of the device's use.",
         |view, rows| each(view, rows, |account| account.energy_uj.map(units::joules)),
     ),
+    counter(
+        "warpmeter_pod_kernel_launches_total",
+        Unit::Count,
+        Level::Full,
+        ACCOUNT,
+        "Kernels that the container launched; those that a graph launches are not among them.",
+        |view, rows| each_calls(view, rows, |calls| units::count(calls.launches)),
+    ),
+    counter(
+        "warpmeter_pod_graph_launches_total",
+        Unit::Count,
+        Level::Full,
+        ACCOUNT,
+        "CUDA graphs that the container launched.",
+        |view, rows| each_calls(view, rows, |calls| units::count(calls.graph_launches)),
+    ),
+    counter(
+        "warpmeter_pod_copy_to_device_bytes_total",
+        Unit::Bytes,
+        Level::Full,
+        ACCOUNT,
+        "Bytes that the container asked to be copied to the device.",
+        |view, rows| each_calls(view, rows, |calls| units::count(calls.bytes_to_device)),
+    ),
+    counter(
+        "warpmeter_pod_copy_to_host_bytes_total",
+        Unit::Bytes,
+        Level::Full,
+        ACCOUNT,
+        "Bytes that the container asked to be copied from the device.",
+        |view, rows| each_calls(view, rows, |calls| units::count(calls.bytes_to_host)),
+    ),
+    counter(
+        "warpmeter_pod_copy_other_bytes_total",
+        Unit::Bytes,
+        Level::Full,
+        ACCOUNT,
+        "Bytes that the container asked to be copied within or between devices, or in a direction that it did not say.",
+        |view, rows| each_calls(view, rows, |calls| units::count(calls.bytes_other)),
+    ),
+    counter(
+        "warpmeter_pod_copy_wait_seconds_total",
+        Unit::Seconds,
+        Level::Full,
+        ACCOUNT,
+        "Time that the container's threads spent in blocking copies.",
+        |view, rows| each_calls(view, rows, |calls| units::seconds(calls.copy_wait)),
+    ),
+    counter(
+        "warpmeter_pod_sync_wait_seconds_total",
+        Unit::Seconds,
+        Level::Full,
+        ACCOUNT,
+        "Time that the container's threads spent in synchronising calls.",
+        |view, rows| each_calls(view, rows, |calls| units::seconds(calls.sync_wait)),
+    ),
+    counter(
+        "warpmeter_pod_host_thread_seconds_total",
+        Unit::Seconds,
+        Level::Full,
+        &["namespace", "pod", "pod_uid", "threads", "doing"],
+        "Time of the pod's threads on the host, outside the CUDA driver, by what they did; `callers` are those that call it.",
+        |view, rows| {
+            for pod in &view.pods {
+                let [namespace, name, uid] = pod_labels(pod);
+                let Some(totals) = pod.threads else { continue };
+                for (threads, sums) in [("callers", totals.callers), ("others", totals.others)] {
+                    for (doing, nanos) in Doing::ALL.into_iter().zip(sums) {
+                        let labels = [namespace, name, uid, threads, doing.label()];
+                        rows.push(&labels, units::seconds(nanos));
+                    }
+                }
+            }
+        },
+    ),
     gauge(
         "warpmeter_pod_memory_used_bytes",
         Unit::Bytes,
@@ -222,6 +298,10 @@ fn each(view: &View, rows: &mut Rows<'_>, read: impl Fn(&AccountView) -> Option<
     for (account, labels) in accounts(view) {
         rows.maybe(&labels, read(account));
     }
+}
+
+fn each_calls(view: &View, rows: &mut Rows<'_>, read: impl Fn(&CallTotals) -> f64) {
+    each(view, rows, |account| account.calls.as_ref().map(&read));
 }
 
 fn pod_labels(pod: &PodView) -> [&str; 3] {

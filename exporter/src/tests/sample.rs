@@ -6,6 +6,7 @@ use warpmeter_core::fact::{Board, HealthState, Own, PodInfo, Source};
 use warpmeter_core::identity::{ContainerId, DeviceId, GpuId, MigId, Owner, PodUid};
 use warpmeter_core::inventory::{Authority, Counter, Driver, Gpu, Instance, Mig};
 use warpmeter_core::price::{Money, Price};
+use warpmeter_core::probe::{CallTotals, Doing, ThreadTotals};
 use warpmeter_core::ratio::Ppb;
 use warpmeter_core::state::{Class, State};
 use warpmeter_core::time::{MonoNs, SECOND};
@@ -225,6 +226,15 @@ fn accounts() -> Vec<AccountView> {
     ended.ended = true;
     ended.memory_used = Some(1);
     let host = account(Owner::Container(ContainerId::new("c0ffee")), "GPU-d", None, State::Active, 0);
+    full.calls = Some(CallTotals {
+        launches: 12_345,
+        graph_launches: 67,
+        bytes_to_device: 3 << 30,
+        bytes_to_host: 1 << 20,
+        bytes_other: 512,
+        copy_wait: SECOND / 4,
+        sync_wait: 3 * SECOND,
+    });
     let mut list = vec![full, unnamed, half, ended, host, job];
     list.sort_by(|a, b| (&a.owner, &a.device).cmp(&(&b.owner, &b.device)));
     list
@@ -250,6 +260,7 @@ pub(super) fn account(owner: Owner, gpu: &str, mig: Option<&str>, state: State, 
         activity: Activity::default(),
         low_intensity: None,
         energy_uj: None,
+        calls: None,
         memory_used: None,
         allocated: Some(Ppb::ONE),
         allocation_evidence: [seconds * SECOND, 0, 0],
@@ -275,6 +286,10 @@ fn pods() -> Vec<PodView> {
         environment: "production".into(),
         idle_ok: true,
     };
+    full.threads = Some(ThreadTotals {
+        callers: std::array::from_fn(|place| place as u64 * SECOND),
+        others: [SECOND / 2; Doing::COUNT],
+    });
     let mut ended = named("uid-4", "server-8");
     ended.ended = true;
     ended.utilization = Ppb::percent(1);
@@ -289,6 +304,7 @@ pub(super) fn pod(uid: &str) -> PodView {
         started: None,
         utilization: None,
         info: PodInfo::default(),
+        threads: None,
     }
 }
 
@@ -303,7 +319,7 @@ fn source(source: Source) -> SourceView {
     let (state, reason) = match source {
         Source::Nvidia => (Some(HealthState::Up), ""),
         Source::Host => (Some(HealthState::Degraded), "cannot read /proc/1/fd"),
-        Source::Pods | Source::Names => (Some(HealthState::Off), "not configured"),
+        Source::Pods | Source::Names | Source::Probes => (Some(HealthState::Off), "not configured"),
         Source::Daemon => (None, ""),
     };
     SourceView {

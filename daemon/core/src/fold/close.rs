@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::probes::{self, Seen};
 use super::{Fold, GpuState, IDENTITY_GRACE, Recent, Watched};
-use crate::allocate::Held;
+use crate::allocate::{Held, resolve};
 use crate::attribute::{Participants, ProcessTimes};
 use crate::fact::{HealthState, Part, Process, Source};
 use crate::identity::{DeviceId, GpuId, HostPid, MigId, Owner, Scope};
@@ -26,6 +27,16 @@ enum Slice {
     Device(Option<MigId>),
     Unallocated,
     Unallocatable,
+}
+
+/// A device in a piece of a window, and what is known of it there.
+struct Place<'a> {
+    device: &'a DeviceId,
+    window: &'a Window,
+    piece: Interval,
+    held: &'a Held,
+    who: &'a Participants,
+    part: Option<&'a Part>,
 }
 
 impl Fold {
@@ -60,8 +71,11 @@ impl Fold {
         let end = window.during.end();
         let mut several = false;
         let mut strangers = false;
+        let mut listed = BTreeSet::new();
         for part in &reading.parts {
-            let scopes: BTreeSet<Option<&Scope>> = pids(window, part)
+            let pids = pids(window, part);
+            listed.extend(pids.iter().copied());
+            let scopes: BTreeSet<Option<&Scope>> = pids
                 .into_iter()
                 .map(|pid| self.roster.find(pid, window.during).map(|process| &process.scope))
                 .collect();
@@ -69,6 +83,9 @@ impl Fold {
             strangers |= scopes.contains(&None);
         }
         if strangers && self.watermark.since(window.complete) < IDENTITY_GRACE {
+            return false;
+        }
+        if !listed.is_empty() && self.snapshots.awaited(end, self.watermark) {
             return false;
         }
         let awaited = several && window.gpu.authority.processes.is_some();
@@ -114,6 +131,14 @@ impl Fold {
                 };
                 let times =
                     self.process_times(id, window, part.map(|(part, _)| part), piece, &device, &owned);
+                let place = Place {
+                    device: &device,
+                    window,
+                    piece,
+                    held: &owned,
+                    who: &who,
+                    part: part.map(|(part, _)| part),
+                };
                 let stretch = Stretch {
                     conflict: part
                         .is_some_and(|(part, start)| self.contradicted(part, start, window, &device)),
@@ -129,7 +154,7 @@ impl Fold {
                     equal_split: self.settings.equal_split,
                     no_work_after: self.settings.no_work_after,
                 };
-                let posting = stretch.post(|owner| self.standing(owner, &device, &who, part, window));
+                let posting = stretch.post(|owner| self.standing(owner, &place));
                 self.post(&posting, &who, piece, &mut used, &mut held);
             }
             if let Some(state) = self.gpus.get_mut(id) {
@@ -275,7 +300,7 @@ impl Fold {
     }
 
     /// Whose a process is. In a container whose name is not known, it is the only granted one's of its pod.
-    fn owner(&self, process: &Process, held: Option<&Held>) -> Owner {
+    pub(super) fn owner(&self, process: &Process, held: Option<&Held>) -> Owner {
         match &process.scope {
             Scope::Pod { uid, container } => {
                 let known = container.as_ref().and_then(|id| self.containers.get(&(uid.clone(), id.clone())));
@@ -343,37 +368,65 @@ impl Fold {
         (!sampled.is_empty()).then_some(times)
     }
 
-    fn standing(
-        &self,
-        owner: &Owner,
-        device: &DeviceId,
-        who: &Participants,
-        part: Option<(&Part, MonoNs)>,
-        window: &Window,
-    ) -> Standing {
-        let watched = self.watched.get(&(owner.clone(), device.clone()));
-        let since = watched.map_or(window.during.start(), |watched| watched.active.unwrap_or(watched.since));
-        let quiet = window.during.end().since(since);
-        let Some(part) = part.map(|(part, _)| part).filter(|part| part.processes.is_some()) else {
-            return (None, quiet);
-        };
-        let progress = if who.owners.contains(owner) {
-            let started = self.started.unwrap_or_default();
-            let fresh = pids(window, part)
+    fn standing(&self, owner: &Owner, place: &Place<'_>) -> Standing {
+        let end = place.window.during.end();
+        let seen = self.seen(owner, place);
+        let watched = self.watched.get(&(owner.clone(), place.device.clone()));
+        let since =
+            watched.map_or(place.window.during.start(), |watched| watched.active.unwrap_or(watched.since));
+        let quiet = end.since(since);
+        let quiet = seen.as_ref().and_then(|seen| seen.quiet).map_or(quiet, |called| quiet.min(called));
+        let progress = self.progress(owner, place, seen.as_ref());
+        let launches = seen.as_ref().map_or(0, |seen| seen.launches);
+        Standing { progress, quiet, host: seen.map(|seen| seen.host), launches }
+    }
+
+    /// How far an owner has come with a device, as far as that is known.
+    fn progress(&self, owner: &Owner, place: &Place<'_>, seen: Option<&Seen>) -> Option<Progress> {
+        let Place { device, window, who, .. } = place;
+        let part = place.part.filter(|part| part.processes.is_some())?;
+        if !who.owners.contains(owner) {
+            let host = self.sources.health(Source::Host).map(|health| health.state);
+            let known = matches!(host, Some(HealthState::Up | HealthState::Degraded));
+            let opened =
+                if known { self.roster.opened(owner, &self.containers, window.gpu.minor) } else { None };
+            return opened.map(|opened| if opened { Progress::Opened } else { Progress::NoProcess });
+        }
+        let watched = self.watched.get(&(owner.clone(), (*device).clone()));
+        let started = self.started.unwrap_or_default();
+        let fresh = || {
+            pids(window, part)
                 .into_iter()
                 .filter_map(|pid| self.roster.find(pid, window.during))
                 .filter(|process| crate::roster::belongs(&process.scope, owner, &self.containers))
-                .all(|process| process.id.start >= started);
-            let worked = watched.is_some_and(|watched| watched.worked);
-            Some(if fresh && !worked { Progress::Loading } else { Progress::Working })
-        } else {
-            let host = self.sources.health(Source::Host).map(|health| health.state);
-            let seen = matches!(host, Some(HealthState::Up | HealthState::Degraded));
-            let opened =
-                if seen { self.roster.opened(owner, &self.containers, window.gpu.minor) } else { None };
-            opened.map(|opened| if opened { Progress::Opened } else { Progress::NoProcess })
+                .all(|process| process.id.start >= started)
         };
-        (progress, quiet)
+        let loading = match seen {
+            // What it enqueued is known better than what a counter of the device shows of it.
+            Some(seen) if seen.enqueued || seen.from_start => !seen.enqueued,
+            _ => fresh() && !watched.is_some_and(|watched| watched.worked),
+        };
+        Some(if loading { Progress::Loading } else { Progress::Working })
+    }
+
+    /// What the probes saw of an owner on a device in a piece of a window.
+    fn seen(&self, owner: &Owner, place: &Place<'_>) -> Option<Seen> {
+        let Place { device, window, piece, held, .. } = place;
+        let listed = place.part.map(|part| pids(window, part)).unwrap_or_default();
+        let gpus = [(window.gpu.id.clone(), std::sync::Arc::clone(&window.gpu))].into();
+        self.snapshots.seen(
+            *piece,
+            |scope| probes::feeds(scope, owner),
+            |calls| {
+                let resolved = calls.device.as_ref().and_then(|named| resolve(named, &gpus));
+                let pid = calls.process.pid;
+                probes::is_on(calls, device, resolved.as_ref(), listed.contains(&pid))
+                    && self
+                        .roster
+                        .find(pid, window.during)
+                        .is_some_and(|process| self.owner(process, Some(held)) == *owner)
+            },
+        )
     }
 }
 

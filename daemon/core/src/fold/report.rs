@@ -99,6 +99,7 @@ impl Fold {
                     activity: account.activity,
                     low_intensity: account.low_intensity,
                     energy_uj: account.energy_uj,
+                    calls: account.calls,
                     memory_used: if ended { None } else { memory },
                     allocated: if ended {
                         None
@@ -141,6 +142,7 @@ impl Fold {
                 started: age.map(|age| self.wall.saturating_sub(age)),
                 utilization: self.recent.get(uid).and_then(|recent| trailing(recent.iter())),
                 info: self.named.get(uid).map(|named| named.info.clone()).unwrap_or_default(),
+                threads: self.threads.get(uid).copied(),
             });
         }
         views

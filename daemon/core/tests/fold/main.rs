@@ -5,3 +5,4 @@
 mod cases;
 mod node;
 mod properties;
+mod stalls;

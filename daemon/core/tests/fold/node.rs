@@ -7,6 +7,7 @@ use warpmeter_core::fact::{
 use warpmeter_core::identity::{ContainerId, GpuId, HostPid, MigId, PodUid, ProcessId, Scope};
 use warpmeter_core::inventory::{Authority, Counter, Gpu, Instance, Inventory, Mig};
 use warpmeter_core::price::{Price, Prices};
+use warpmeter_core::probe::{Calls, Doing, Gap, GapKind, Probes, Threads};
 use warpmeter_core::ratio::Ppb;
 use warpmeter_core::settings::Settings;
 use warpmeter_core::time::{Interval, MonoNs, SECOND};
@@ -170,6 +171,54 @@ impl Random {
         u32::try_from(self.below(u64::from(bound))).unwrap()
     }
 
+    /// A snapshot that contradicts itself and everything else.
+    fn probes(&mut self, end: u64, names: &[&str]) -> Fact {
+        let start = end - 1 - self.below(2 * SECOND).min(end - 1);
+        let during = Interval::new(MonoNs(start), MonoNs(end)).unwrap();
+        let calls = (0..self.below(4)).map(|_| self.calls(end, names)).collect();
+        let threads = (0..self.below(3)).map(|_| self.threads()).collect();
+        Fact::Probes(Box::new(Probes { during, calls, threads }))
+    }
+
+    fn calls(&mut self, end: u64, names: &[&str]) -> Calls {
+        let device = match self.below(3) {
+            0 => None,
+            1 => Some(whole(names[usize::try_from(self.below(3)).unwrap()])),
+            _ => Some(DeviceRef::Mig(MigId::new(format!("MIG-{}-{}", names[1], self.below(3))))),
+        };
+        let kinds = [GapKind::Drained, GapKind::Enqueue, GapKind::Sync];
+        let gaps = (0..self.below(6)).map(|_| {
+            let doings = self.doings();
+            let kind = kinds[usize::try_from(self.below(3)).unwrap()];
+            Gap { kind, log2: 20, count: self.below(2000), total: doings.iter().sum(), doings }
+        });
+        let gaps = gaps.collect();
+        Calls {
+            process: ProcessId { pid: HostPid(1 + self.small(12)), start: MonoNs(self.below(end)) },
+            device,
+            from_start: self.chance(50),
+            enqueued: self.below(3),
+            last_call: self.chance(50).then(|| MonoNs(self.below(end + SECOND))),
+            launches: self.below(3),
+            graph_launches: 0,
+            bytes_to_device: self.number() >> self.below(64),
+            bytes_to_host: self.number() >> self.below(64),
+            bytes_other: 0,
+            copy_wait: self.below(SECOND),
+            sync_wait: self.below(SECOND),
+            gaps,
+        }
+    }
+
+    fn threads(&mut self) -> Threads {
+        let scope = Scope::Pod { uid: PodUid::new(format!("p{}", self.below(5))), container: None };
+        Threads { scope, callers: self.doings(), others: self.doings() }
+    }
+
+    fn doings(&mut self) -> [u64; Doing::COUNT] {
+        std::array::from_fn(|_| if self.chance(30) { self.below(SECOND) } else { 0 })
+    }
+
     fn ratio(&mut self) -> Option<Level> {
         match self.below(10) {
             0 => None,
@@ -238,6 +287,10 @@ pub(crate) fn random(seed: u64, windows: u64) -> (Settings, Vec<Sample>) {
             let owner = format!("p{}", r.below(5));
             let fact = if r.chance(25) { gone(pid, start) } else { process(pid, start, &owner) };
             facts.push(sample(now - r.below(SECOND / 2), Source::Host, fact));
+        }
+        if r.chance(60) {
+            let end = now + r.below(SECOND / 10);
+            facts.push(sample(end, Source::Probes, r.probes(end, &names)));
         }
         for (index, name) in names.iter().enumerate() {
             if r.chance(10) {

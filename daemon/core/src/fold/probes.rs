@@ -1,0 +1,159 @@
+//! What the probes saw, until the windows that it concerns are closed.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use super::Fold;
+use crate::allocate::{Gpus, resolve};
+use crate::identity::{DeviceId, HostPid, Owner, Scope};
+use crate::probe::{Calls, Doings, Gap, Probes, Threads};
+use crate::stall::Host;
+use crate::time::{Interval, MonoNs, SECOND};
+
+/// How long a window waits for the snapshot that covers its end.
+const GRACE: u64 = 2 * SECOND;
+/// After so long without a snapshot none is expected any more.
+const LOST: u64 = 5 * SECOND;
+/// Bytes in a nanosecond that a link is taken to carry until more is seen: PCIe 4.0 × 16 as it is in practice.
+const LINK: u64 = 25;
+
+/// Snapshots of the recent past.
+#[derive(Debug, Default)]
+pub(super) struct Snapshots {
+    kept: VecDeque<Probes>,
+    until: Option<MonoNs>,
+}
+
+/// What the probes saw of one owner on one device in a stretch.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Seen {
+    /// For the causes of what it did not use.
+    pub host: Host,
+    /// Whether every process was watched from its first call on.
+    pub from_start: bool,
+    /// Whether any has ever enqueued anything, as far as it was watched.
+    pub enqueued: bool,
+    /// Kernels and graphs launched.
+    pub launches: u64,
+    /// Nanoseconds since the last call of any of them at the end of the stretch; none before the first call.
+    pub quiet: Option<u64>,
+    processes: BTreeSet<HostPid>,
+}
+
+impl Fold {
+    /// Books what can be booked at once, and keeps the rest for the windows.
+    pub(super) fn probed(&mut self, probes: &Probes) {
+        let gpus: Gpus = self.gpus.iter().map(|(id, state)| (id.clone(), Arc::clone(&state.gpu))).collect();
+        let held = self.holdings.back().map(|(_, held)| Arc::clone(held)).unwrap_or_default();
+        for calls in &probes.calls {
+            let device = calls.device.as_ref().and_then(|named| resolve(named, &gpus));
+            let process = self.roster.find(calls.process.pid, probes.during);
+            if let (Some(device), Some(process)) = (device, process) {
+                let owner = self.owner(process, held.get(&device));
+                self.ledger.post_calls(&owner, &device, calls);
+            }
+        }
+        for threads in &probes.threads {
+            if let Scope::Pod { uid, .. } = &threads.scope {
+                self.threads.entry(uid.clone()).or_default().add(threads);
+            }
+        }
+        self.snapshots.push(probes.clone());
+    }
+}
+
+impl Snapshots {
+    /// Keeps a snapshot.
+    pub(super) fn push(&mut self, probes: Probes) {
+        self.until = self.until.max(Some(probes.during.end()));
+        self.kept.push_back(probes);
+    }
+
+    /// Forgets what ended before `open`.
+    pub(super) fn forget(&mut self, open: MonoNs) {
+        self.kept.retain(|probes| probes.during.end() > open);
+    }
+
+    /// Whether a window that ended at `end` should wait for a snapshot that covers it.
+    pub(super) fn awaited(&self, end: MonoNs, watermark: MonoNs) -> bool {
+        self.until
+            .is_some_and(|until| until < end && watermark.since(until) < LOST && watermark.since(end) < GRACE)
+    }
+
+    /// What was seen of the processes that `of` accepts; nothing if none of them was.
+    pub(super) fn seen(
+        &self,
+        during: Interval,
+        feeders_of: impl Fn(&Scope) -> bool,
+        of: impl Fn(&Calls) -> bool,
+    ) -> Option<Seen> {
+        let mut seen = Seen { from_start: true, ..Seen::default() };
+        let (mut bytes, mut waited) = (0_u64, 0_u64);
+        for probes in &self.kept {
+            let Some(overlap) = probes.during.overlap(during) else { continue };
+            let part = |amount: u64| scaled(amount, overlap.nanos(), probes.during.nanos());
+            for calls in probes.calls.iter().filter(|calls| of(calls)) {
+                seen.take(calls, during, part);
+                bytes = bytes.saturating_add(part(calls.bytes_to_device.saturating_add(calls.bytes_to_host)));
+                waited = waited.saturating_add(part(calls.copy_wait));
+            }
+            for threads in probes.threads.iter().filter(|threads| feeders_of(&threads.scope)) {
+                add(&mut seen.host.feeders, threads, part);
+            }
+        }
+        seen.host.alone = seen.processes.len() == 1;
+        seen.host.copies = waited.max(bytes / LINK).min(during.nanos());
+        (!seen.processes.is_empty()).then_some(seen)
+    }
+}
+
+impl Seen {
+    fn take(&mut self, calls: &Calls, during: Interval, part: impl Fn(u64) -> u64) {
+        self.processes.insert(calls.process.pid);
+        self.from_start &= calls.from_start;
+        self.enqueued |= calls.enqueued > 0;
+        self.launches =
+            self.launches.saturating_add(part(calls.launches.saturating_add(calls.graph_launches)));
+        if let Some(last) = calls.last_call {
+            let quiet = during.end().since(last);
+            self.quiet = Some(self.quiet.map_or(quiet, |other| other.min(quiet)));
+        }
+        for gap in &calls.gaps {
+            let (total, doings) = (part(gap.total), gap.doings.map(&part));
+            // A count is that of gaps which begin, wherever in the snapshot they did.
+            self.host.gaps.push(Gap { count: part(gap.count), total, doings, ..*gap });
+        }
+    }
+}
+
+fn add(feeders: &mut Doings, threads: &Threads, part: impl Fn(u64) -> u64) {
+    for (sum, amount) in feeders.iter_mut().zip(threads.others) {
+        *sum = sum.saturating_add(part(amount));
+    }
+}
+
+/// `amount × part ÷ whole`, rounded to the nearest.
+fn scaled(amount: u64, part: u64, whole: u64) -> u64 {
+    let product = u128::from(amount) * u128::from(part) + u128::from(whole / 2);
+    u64::try_from(product / u128::from(whole)).unwrap_or(u64::MAX)
+}
+
+/// Whether processes in `scope` are `owner`'s, whatever container they are in: the threads of a whole pod feed it.
+pub(super) fn feeds(scope: &Scope, owner: &Owner) -> bool {
+    match (scope, owner) {
+        (Scope::Pod { uid, .. }, Owner::Pod { uid: owner, .. }) => uid == owner,
+        (Scope::Container(a), Owner::Container(b)) => a == b,
+        (Scope::SlurmJob(a), Owner::SlurmJob(b)) | (Scope::Unit(a), Owner::Unit(b)) => a == b,
+        (Scope::Host, Owner::Host) => true,
+        _ => false,
+    }
+}
+
+/// The device that calls name, or that the driver lists their process on.
+pub(super) fn is_on(calls: &Calls, device: &DeviceId, resolved: Option<&DeviceId>, listed: bool) -> bool {
+    match (&calls.device, resolved) {
+        (Some(_), Some(named)) => named == device,
+        (Some(_), None) => false,
+        (None, _) => listed,
+    }
+}

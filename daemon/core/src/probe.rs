@@ -1,0 +1,215 @@
+//! What the probes saw between two snapshots: what processes asked of GPUs, and what the host did meanwhile.
+
+use serde::{Deserialize, Serialize};
+
+use crate::fact::DeviceRef;
+use crate::identity::{ProcessId, Scope};
+use crate::time::{Interval, MonoNs};
+
+/// What a thread was doing outside the CUDA driver. Every nanosecond of a thread is in exactly one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Doing {
+    /// On a CPU.
+    Cpu,
+    /// Runnable without a CPU: run queue, CFS throttling.
+    CpuWait,
+    /// Waiting for block reads, page faults that read included.
+    DiskRead,
+    /// Waiting for block writes and their completion.
+    DiskWrite,
+    /// Waiting to receive from the network: outbound connections, network file systems.
+    Network,
+    /// Waiting for requests: inbound connections, and accepting them.
+    Request,
+    /// Reclaim, swap, fault service.
+    Memory,
+    /// Locks, pipes, local sockets, other processes.
+    Lock,
+    /// Waiting for any of several files, it is not known for which.
+    Poll,
+    /// Asleep until a time that it chose.
+    Timer,
+    /// Anything else, or not known.
+    Unknown,
+}
+
+impl Doing {
+    /// Everything that a thread can be doing, in the order of [`Doings`].
+    pub const ALL: [Self; Self::COUNT] = [
+        Self::Cpu,
+        Self::CpuWait,
+        Self::DiskRead,
+        Self::DiskWrite,
+        Self::Network,
+        Self::Request,
+        Self::Memory,
+        Self::Lock,
+        Self::Poll,
+        Self::Timer,
+        Self::Unknown,
+    ];
+    /// How many there are.
+    pub const COUNT: usize = 11;
+
+    /// It as a label value.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Cpu => "cpu",
+            Self::CpuWait => "cpu_wait",
+            Self::DiskRead => "disk_read",
+            Self::DiskWrite => "disk_write",
+            Self::Network => "network",
+            Self::Request => "request",
+            Self::Memory => "memory",
+            Self::Lock => "lock",
+            Self::Poll => "poll",
+            Self::Timer => "timer",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+/// Nanoseconds of threads by what they were doing, in the order of [`Doing::ALL`].
+pub type Doings = [u64; Doing::COUNT];
+
+/// All that the probes saw between two snapshots. One fact, so that all of a snapshot arrives or none does.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Probes {
+    /// From one snapshot to the next; consecutive ones touch unless some were lost.
+    pub during: Interval,
+    /// What each process asked of each of its devices, in order of process and device.
+    pub calls: Vec<Calls>,
+    /// What the threads of each scope were doing, in order of scope.
+    pub threads: Vec<Threads>,
+}
+
+/// What one process asked of one device.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Calls {
+    /// The process.
+    pub process: ProcessId,
+    /// The device; none if nothing says which.
+    pub device: Option<DeviceRef>,
+    /// Whether the probes were there before its first call: then what was not seen has not happened.
+    pub from_start: bool,
+    /// Enqueues since it is watched: launches, graph launches, copies, memsets, host functions.
+    pub enqueued: u64,
+    /// When its last call ended, of any kind; none before the first.
+    pub last_call: Option<MonoNs>,
+    /// Launches of kernels in this interval; those that a capture recorded are none.
+    pub launches: u64,
+    /// Launches of graphs in this interval.
+    pub graph_launches: u64,
+    /// Bytes copied to the device in this interval, as the caller stated them.
+    pub bytes_to_device: u64,
+    /// Bytes copied from the device.
+    pub bytes_to_host: u64,
+    /// Bytes copied within or between devices, or in a direction that the caller did not state.
+    pub bytes_other: u64,
+    /// Nanoseconds that threads spent in blocking copies.
+    pub copy_wait: u64,
+    /// Nanoseconds that threads spent in synchronising calls.
+    pub sync_wait: u64,
+    /// The gaps, in order.
+    pub gaps: Vec<Gap>,
+}
+
+/// What kind of gap.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GapKind {
+    /// From the return of a synchronising call that left nothing outstanding to the next enqueue: the device had
+    /// nothing of this process's to do.
+    Drained,
+    /// From one enqueue to the next, with an unknown backlog in between.
+    Enqueue,
+    /// From an enqueue to the return of the synchronising call that followed it: work was outstanding.
+    Sync,
+}
+
+/// Gaps of one kind and about one length, summed. A gap that goes on at the snapshot counts with its part so far;
+/// its `count` is in the interval in which it began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Gap {
+    /// Their kind.
+    pub kind: GapKind,
+    /// ⌊log₂⌋ of their length in nanoseconds so far.
+    pub log2: u8,
+    /// How many began in this interval.
+    pub count: u64,
+    /// Nanoseconds of them in this interval.
+    pub total: u64,
+    /// What the threads that ended them (for one that goes on: that made the last call) did meanwhile. Sums to
+    /// `total`.
+    pub doings: Doings,
+}
+
+/// What the threads of one scope were doing, in thread time.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Threads {
+    /// Whose.
+    pub scope: Scope,
+    /// Threads that have called the CUDA driver.
+    pub callers: Doings,
+    /// The others: loaders, pin threads, feeders.
+    pub others: Doings,
+}
+
+/// What an owner asked of a device since it is watched.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CallTotals {
+    /// Launches of kernels.
+    pub launches: u64,
+    /// Launches of graphs.
+    pub graph_launches: u64,
+    /// Bytes copied to the device.
+    pub bytes_to_device: u64,
+    /// Bytes copied from the device.
+    pub bytes_to_host: u64,
+    /// Bytes copied in another or an unknown direction.
+    pub bytes_other: u64,
+    /// Nanoseconds of threads in blocking copies.
+    pub copy_wait: u64,
+    /// Nanoseconds of threads in synchronising calls.
+    pub sync_wait: u64,
+}
+
+impl CallTotals {
+    /// Adds what was asked in one more interval.
+    pub fn add(&mut self, calls: &Calls) {
+        let sums = [
+            (&mut self.launches, calls.launches),
+            (&mut self.graph_launches, calls.graph_launches),
+            (&mut self.bytes_to_device, calls.bytes_to_device),
+            (&mut self.bytes_to_host, calls.bytes_to_host),
+            (&mut self.bytes_other, calls.bytes_other),
+            (&mut self.copy_wait, calls.copy_wait),
+            (&mut self.sync_wait, calls.sync_wait),
+        ];
+        for (sum, amount) in sums {
+            // What a workload hands to the driver may be anything.
+            *sum = sum.saturating_add(amount);
+        }
+    }
+}
+
+/// What the threads of an owner did since it is watched.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ThreadTotals {
+    /// Threads that call the CUDA driver.
+    pub callers: Doings,
+    /// The others.
+    pub others: Doings,
+}
+
+impl ThreadTotals {
+    /// Adds what they did in one more interval.
+    pub fn add(&mut self, threads: &Threads) {
+        for (sums, amounts) in [(&mut self.callers, threads.callers), (&mut self.others, threads.others)] {
+            for (sum, amount) in sums.iter_mut().zip(amounts) {
+                *sum = sum.saturating_add(amount);
+            }
+        }
+    }
+}

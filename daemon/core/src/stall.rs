@@ -1,0 +1,193 @@
+//! Why a device stood still: the time that an owner held and did not use, by cause.
+//!
+//! The probes give gaps between an owner's calls, with what its threads did in them. What is certain is taken first: a
+//! drained device stands still for as long as nothing is enqueued; in a synchronising call work is outstanding. Gaps
+//! between two enqueues hide a backlog that the device still worked off; it is taken to be the same for every gap, and
+//! the least that fits the time that the device stood still (water-filling). What no gap explains is unknown.
+
+use std::collections::BTreeMap;
+
+use crate::probe::{Doing, Doings, Gap, GapKind};
+use crate::split::Split;
+use crate::state::State;
+
+/// Gaps shorter than this between small kernels are the cost of launching, whatever the thread did in them.
+pub const LAUNCH_GAP: u64 = 50_000;
+
+/// What the probes saw of one owner on one device over one stretch, in nanoseconds of the node's time.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Host {
+    /// Gaps of all its processes. Parts of gaps that began earlier have a count of 0.
+    pub gaps: Vec<Gap>,
+    /// Time that copies took or are taken to have taken.
+    pub copies: u64,
+    /// Whether only one process of the owner used the device: then what is drained stands still for certain.
+    pub alone: bool,
+    /// What the owner's threads did that call no CUDA driver: who feeds those that do.
+    pub feeders: Doings,
+}
+
+/// How long a device ran and stood still over one stretch, in nanoseconds of the node's time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Still {
+    /// Length of the stretch.
+    pub whole: u64,
+    /// Time that the owner's work ran.
+    pub used: u64,
+    /// Time that other owners' work ran.
+    pub others: u64,
+}
+
+/// The causes of the time of a stretch that the owner did not use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Causes {
+    /// Amounts by state, in their order; they sum to `whole − used`.
+    pub amounts: BTreeMap<State, u64>,
+    /// Whether the device ran for longer than its gaps leave time: a signal is wrong, and the gaps were scaled down.
+    pub contradicted: bool,
+}
+
+/// Finds the causes of the time that the owner did not use.
+pub fn causes(still: Still, host: &Host) -> Causes {
+    let mut rest = still.whole.saturating_sub(still.used);
+    let mut causes = Causes { amounts: BTreeMap::new(), contradicted: false };
+    let mut passed_on = [0; 2];
+    let of = |kind: GapKind| host.gaps.iter().filter(move |gap| gap.kind == kind && gap.total > 0);
+
+    // Several processes of one owner may drain at different times: none of them shows the device to stand still.
+    let drained: Vec<&Gap> = of(GapKind::Drained).filter(|_| host.alone).collect();
+    let total = sum(drained.iter().map(|gap| gap.total));
+    causes.contradicted = total > rest;
+    if let Some(split) = Split::by_weight(total.min(rest), weights(&drained, |gap| gap.total)) {
+        for (gap, amount) in split.into_parts() {
+            causes.explain(gap, amount, &mut passed_on);
+            rest -= amount;
+        }
+    }
+
+    let waited = sum(of(GapKind::Sync).map(|gap| gap.total)).min(still.whole);
+    let mut idle = waited.saturating_sub(still.used).min(rest);
+    rest -= idle;
+    for (state, most) in [(State::StalledContended, still.others), (State::StalledTransfer, host.copies)] {
+        let amount = idle.min(most);
+        causes.add(state, amount);
+        idle -= amount;
+    }
+    causes.add(State::StalledSync, idle);
+
+    let open: Vec<&Gap> =
+        host.gaps.iter().filter(|gap| gap.total > 0 && is_open(gap.kind, host.alone)).collect();
+    let backlog = backlog(&open, rest);
+    let left = |gap: &Gap| gap.total.saturating_sub(gap.count.saturating_mul(backlog));
+    let total = sum(open.iter().map(|gap| left(gap))).min(rest);
+    if let Some(split) = Split::by_weight(total, weights(&open, left)) {
+        for (gap, amount) in split.into_parts() {
+            causes.explain(gap, amount, &mut passed_on);
+            rest -= amount;
+        }
+    }
+
+    causes.pass_on(passed_on, &host.feeders);
+    causes.add(State::UnknownNoEvidence, rest);
+    causes
+}
+
+/// Whether the device may have had a backlog in gaps of this kind.
+fn is_open(kind: GapKind, alone: bool) -> bool {
+    kind == GapKind::Enqueue || (kind == GapKind::Drained && !alone)
+}
+
+/// The least backlog per gap with which the gaps fit into `room`; the largest that makes a difference if none does.
+fn backlog(gaps: &[&Gap], room: u64) -> u64 {
+    let fits = |backlog: u64| {
+        let left = |gap: &&Gap| gap.total.saturating_sub(gap.count.saturating_mul(backlog));
+        sum(gaps.iter().map(left)) <= room
+    };
+    let most = gaps.iter().filter(|gap| gap.count > 0).map(|gap| gap.total.div_ceil(gap.count)).max();
+    let (mut low, mut high) = (0, most.unwrap_or(0));
+    while low < high {
+        let middle = low + (high - low) / 2;
+        if fits(middle) {
+            high = middle;
+        } else {
+            low = middle + 1;
+        }
+    }
+    low
+}
+
+impl Causes {
+    fn add(&mut self, state: State, amount: u64) {
+        if amount > 0 {
+            *self.amounts.entry(state).or_default() += amount;
+        }
+    }
+
+    /// Adds `amount` of a gap by what its thread did. Waits for locks and for any of several files go to `waits`.
+    fn explain(&mut self, gap: &Gap, amount: u64, waits: &mut [u64; 2]) {
+        if gap.count > 0 && gap.total / gap.count < LAUNCH_GAP {
+            self.add(State::StalledLaunch, amount);
+            return;
+        }
+        let weights = Doing::ALL.into_iter().zip(gap.doings).collect();
+        let split =
+            Split::by_weight(amount, weights).unwrap_or_else(|| Split::all_to(amount, Doing::Unknown));
+        for (doing, amount) in split.into_parts() {
+            match doing {
+                Doing::Lock => waits[0] += amount,
+                Doing::Poll => waits[1] += amount,
+                _ => self.add(state(doing), amount),
+            }
+        }
+    }
+
+    /// A thread that waits for another of its owner's is held up by what holds up that one: such waits go to what the
+    /// feeders did, as far as they were busy.
+    fn pass_on(&mut self, waits: [u64; 2], feeders: &Doings) {
+        let busy: Vec<(Doing, u64)> =
+            Doing::ALL.into_iter().zip(*feeders).filter(|(doing, _)| is_busy(*doing)).collect();
+        let mut left = sum(busy.iter().map(|(_, time)| *time));
+        for (doing, amount) in [Doing::Lock, Doing::Poll].into_iter().zip(waits) {
+            let explained = amount.min(left);
+            let split = Split::by_weight(explained, busy.clone());
+            for (feeder, part) in split.map(Split::into_parts).unwrap_or_default() {
+                self.add(state(feeder), part);
+            }
+            self.add(state(doing), amount - explained);
+            left -= explained;
+        }
+    }
+}
+
+/// Whether a feeder that does this is on its way to what others wait for.
+const fn is_busy(doing: Doing) -> bool {
+    match doing {
+        Doing::Cpu | Doing::CpuWait | Doing::DiskRead | Doing::DiskWrite | Doing::Network | Doing::Memory => {
+            true
+        }
+        Doing::Request | Doing::Lock | Doing::Poll | Doing::Timer | Doing::Unknown => false,
+    }
+}
+
+/// The state of device time in which the thread that feeds it did this.
+const fn state(doing: Doing) -> State {
+    match doing {
+        Doing::Cpu => State::StalledCpu,
+        Doing::CpuWait => State::StalledCpuWait,
+        Doing::DiskRead => State::StalledDiskRead,
+        Doing::DiskWrite => State::StalledDiskWrite,
+        Doing::Network => State::StalledNetwork,
+        Doing::Memory => State::StalledMemory,
+        Doing::Lock => State::StalledLock,
+        Doing::Request | Doing::Timer => State::IdleNoWork,
+        Doing::Poll | Doing::Unknown => State::UnknownNoEvidence,
+    }
+}
+
+fn weights<'g>(gaps: &[&'g Gap], of: impl Fn(&Gap) -> u64) -> Vec<(&'g Gap, u64)> {
+    gaps.iter().map(|gap| (*gap, of(gap))).collect()
+}
+
+fn sum(amounts: impl Iterator<Item = u64>) -> u64 {
+    amounts.fold(0, u64::saturating_add)
+}

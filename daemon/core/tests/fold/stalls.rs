@@ -1,0 +1,262 @@
+//! What the probes saw, on its way to the ledgers.
+
+use warpmeter_core::fact::{DeviceRef, Fact, GrantPart, Sample, Source};
+use warpmeter_core::fold::Fold;
+use warpmeter_core::identity::{ContainerId, HostPid, MigId, Owner, PodUid, ProcessId, Scope};
+use warpmeter_core::inventory::Gpu;
+use warpmeter_core::probe::{Calls, Doing, Gap, GapKind, Probes, Threads};
+use warpmeter_core::settings::Settings;
+use warpmeter_core::state::State;
+use warpmeter_core::time::{Interval, MonoNs, SECOND};
+use warpmeter_core::view::View;
+
+use crate::node::{
+    gpu, host_up, inventory, mig, part, pod, pods, process, process_use, reading, sample, settings, tick,
+    whole,
+};
+
+const G: &str = "GPU-a";
+const BEGIN: u64 = 10 * SECOND;
+const MS: u64 = 1_000_000;
+
+/// A gap of one kind, in which the thread did one thing.
+fn gap(kind: GapKind, count: u64, ms: u64, doing: Doing) -> Gap {
+    let mut doings = [0; Doing::COUNT];
+    doings[doing as usize] = ms * MS;
+    Gap { kind, log2: 26, count, total: ms * MS, doings }
+}
+
+/// What process `pid` asked of [`G`] in a second.
+fn calls(pid: u32, gaps: &[Gap]) -> Calls {
+    Calls {
+        process: ProcessId { pid: HostPid(pid), start: MonoNs(2) },
+        device: Some(whole(G)),
+        from_start: false,
+        enqueued: 100,
+        last_call: None,
+        launches: 10,
+        graph_launches: 0,
+        bytes_to_device: 0,
+        bytes_to_host: 0,
+        bytes_other: 0,
+        copy_wait: 0,
+        sync_wait: 0,
+        gaps: gaps.to_vec(),
+    }
+}
+
+fn threads(pod: &str, doing: Doing, ms: u64) -> Threads {
+    let scope = Scope::Pod { uid: PodUid::new(pod), container: Some(ContainerId::new("c-of-another")) };
+    let mut others = [0; Doing::COUNT];
+    others[doing as usize] = ms * MS;
+    Threads { scope, callers: [0; Doing::COUNT], others }
+}
+
+struct Node {
+    fold: Fold,
+    view: View,
+}
+
+impl Node {
+    fn new(settings: Settings, gpu: Gpu, grants: &[(&str, DeviceRef, GrantPart)]) -> Self {
+        let mut fold = Fold::new(settings);
+        let list: Vec<_> =
+            grants.iter().map(|(name, device, part)| pod(name, &[(device.clone(), *part)])).collect();
+        fold.apply(host_up());
+        fold.apply(sample(1, Source::Nvidia, inventory(&[gpu])));
+        fold.apply(sample(2, Source::Pods, pods(&list, &[])));
+        for (index, (name, ..)) in grants.iter().enumerate() {
+            fold.apply(sample(3, Source::Host, process(7 + u32::try_from(index).unwrap(), 2, name)));
+        }
+        Self { view: fold.view(), fold }
+    }
+
+    fn one() -> Self {
+        Self::new(settings(), gpu(G), &[("p", whole(G), GrantPart::Whole)])
+    }
+
+    fn apply(&mut self, sample: Sample) -> &mut Self {
+        if let Some(view) = self.fold.apply(sample) {
+            assert_eq!(view.conservation_error, 0);
+            self.view = view;
+        }
+        self
+    }
+
+    /// Second `end` as the driver saw it.
+    fn second(&mut self, end: u64, engine: u32, pids: &[u32]) -> &mut Self {
+        let (start, end) = (BEGIN + (end - 1) * SECOND, BEGIN + end * SECOND);
+        self.apply(sample(end, Source::Nvidia, reading(G, start, end, vec![part(None, Some(engine), pids)])))
+    }
+
+    /// Second `end` as the probes saw it.
+    fn probed(&mut self, end: u64, calls: Vec<Calls>, threads: Vec<Threads>) -> &mut Self {
+        let end = BEGIN + end * SECOND;
+        let during = Interval::new(MonoNs(end - SECOND), MonoNs(end)).unwrap();
+        self.apply(sample(
+            end + MS,
+            Source::Probes,
+            Fact::Probes(Box::new(Probes { during, calls, threads })),
+        ))
+    }
+
+    fn tick(&mut self, ms: u64) -> &mut Self {
+        self.apply(tick(BEGIN + ms * MS))
+    }
+
+    /// A pod's states in milliseconds.
+    fn states(&self, name: &str) -> Vec<(State, u64)> {
+        let uid = PodUid::new(name);
+        let is = |owner: &Owner| matches!(owner, Owner::Pod { uid: other, .. } if *other == uid);
+        let account = self.view.accounts.iter().find(|account| is(&account.owner)).unwrap();
+        let states = State::ALL.into_iter().zip(account.states);
+        states.filter(|(_, time)| *time > 0).map(|(state, time)| (state, (time + MS / 2) / MS)).collect()
+    }
+}
+
+#[test]
+fn time_held_up_goes_to_its_cause() {
+    let mut node = Node::one();
+    let gaps = [gap(GapKind::Drained, 10, 500, Doing::DiskRead)];
+    node.second(1, 40, &[7]).probed(1, vec![calls(7, &gaps)], Vec::new()).tick(2000);
+    let expected = [(State::Active, 400), (State::StalledDiskRead, 500), (State::UnknownNoEvidence, 100)];
+    assert_eq!(node.states("p"), expected);
+}
+
+#[test]
+fn loaders_of_the_pod_say_what_the_trainer_waits_for() {
+    let mut node = Node::one();
+    let gaps = [gap(GapKind::Drained, 10, 600, Doing::Lock)];
+    let others = vec![threads("another", Doing::Cpu, 900), threads("p", Doing::Network, 900)];
+    node.second(1, 40, &[7]).probed(1, vec![calls(7, &gaps)], others).tick(2000);
+    assert_eq!(node.states("p"), [(State::Active, 400), (State::StalledNetwork, 600)]);
+}
+
+#[test]
+fn a_window_waits_for_its_snapshot_but_not_for_ever() {
+    let gaps = [gap(GapKind::Drained, 10, 600, Doing::Cpu)];
+    let mut node = Node::one();
+    node.second(1, 40, &[7]).probed(1, vec![calls(7, &gaps)], Vec::new()).tick(1500);
+    let windows = node.view.windows;
+    node.second(2, 40, &[7]).tick(3000);
+    assert_eq!(node.view.windows, windows, "the snapshot of the second may still come");
+    node.probed(2, vec![calls(7, &gaps)], Vec::new()).tick(3100);
+    assert_eq!(node.states("p"), [(State::Active, 800), (State::StalledCpu, 1200)]);
+    node.second(3, 40, &[7]).tick(6000);
+    assert_eq!(node.view.windows, windows + 2);
+    assert!(node.states("p").contains(&(State::UnknownNoEvidence, 600)), "{:?}", node.states("p"));
+}
+
+#[test]
+fn without_probes_no_window_waits() {
+    let mut node = Node::one();
+    node.second(1, 40, &[7]).tick(1400);
+    assert_eq!(node.states("p"), [(State::Active, 400), (State::UnknownNoEvidence, 600)]);
+}
+
+#[test]
+fn calls_of_another_device_or_pod_say_nothing() {
+    let gaps = [gap(GapKind::Drained, 10, 600, Doing::Cpu)];
+    let elsewhere = Calls { device: Some(whole("GPU-b")), ..calls(7, &gaps) };
+    let mut node = Node::one();
+    node.second(1, 40, &[7]).probed(1, vec![elsewhere, calls(99, &gaps)], Vec::new()).tick(2000);
+    assert_eq!(node.states("p"), [(State::Active, 400), (State::UnknownNoEvidence, 600)]);
+}
+
+#[test]
+fn calls_without_a_device_are_of_the_one_that_the_driver_lists_their_process_on() {
+    let gaps = [gap(GapKind::Drained, 10, 600, Doing::Cpu)];
+    let somewhere = Calls { device: None, ..calls(7, &gaps) };
+    let mut node = Node::one();
+    node.second(1, 40, &[7]).probed(1, vec![somewhere], Vec::new()).tick(2000);
+    assert_eq!(node.states("p"), [(State::Active, 400), (State::StalledCpu, 600)]);
+}
+
+#[test]
+fn a_process_that_was_watched_from_its_first_call_loads_until_it_enqueues_something() {
+    let loading = Calls { from_start: true, enqueued: 0, launches: 0, ..calls(7, &[]) };
+    let mut node = Node::one();
+    node.second(1, 0, &[7]).probed(1, vec![loading], Vec::new()).tick(2000);
+    assert_eq!(node.states("p"), [(State::IdleModelLoad, 1000)]);
+    // A kernel too short for the engine counter.
+    let working = Calls { from_start: true, ..calls(7, &[gap(GapKind::Drained, 1, 1000, Doing::Network)]) };
+    node.second(2, 0, &[7]).probed(2, vec![working], Vec::new()).tick(3000);
+    assert_eq!(node.states("p"), [(State::StalledNetwork, 1000), (State::IdleModelLoad, 1000)]);
+}
+
+#[test]
+fn a_process_that_has_made_no_call_for_long_has_no_work() {
+    let gaps = [gap(GapKind::Drained, 0, 1000, Doing::Poll)];
+    let asked = |second: u64| Calls {
+        last_call: Some(MonoNs(BEGIN + SECOND / 2)),
+        ..calls(7, &gaps[..usize::from(second > 0)])
+    };
+    let mut node = Node::new(
+        Settings { no_work_after: 2 * SECOND, ..settings() },
+        gpu(G),
+        &[("p", whole(G), GrantPart::Whole)],
+    );
+    for second in 1..=4 {
+        node.second(second, 0, &[7]).probed(second, vec![asked(second)], Vec::new());
+        node.tick(second * 1000 + 600);
+    }
+    node.tick(6000);
+    assert_eq!(node.states("p"), [(State::IdleNoWork, 2000), (State::UnknownNoEvidence, 2000)]);
+}
+
+#[test]
+fn a_counter_that_shows_nothing_of_kernels_that_were_waited_for_is_not_believed() {
+    let gaps = [gap(GapKind::Sync, 10, 800, Doing::Unknown)];
+    let mut node = Node::one();
+    node.second(1, 0, &[7]).probed(1, vec![calls(7, &gaps)], Vec::new()).tick(2000);
+    assert_eq!(node.states("p"), [(State::UnknownConflict, 1000)]);
+    let copies = Calls { copy_wait: 800 * MS, launches: 0, ..calls(7, &gaps) };
+    let mut node = Node::one();
+    node.second(1, 0, &[7]).probed(1, vec![copies], Vec::new()).tick(2000);
+    assert_eq!(node.states("p"), [(State::StalledTransfer, 800), (State::UnknownNoEvidence, 200)]);
+}
+
+#[test]
+fn who_waits_while_another_runs_on_the_device_contends() {
+    let halves = [("p", whole(G), GrantPart::Replica(0)), ("q", whole(G), GrantPart::Replica(1))];
+    let mut node = Node::new(settings(), gpu(G), &halves);
+    let p = calls(7, &[gap(GapKind::Sync, 10, 1000, Doing::Unknown)]);
+    let q = calls(8, &[gap(GapKind::Sync, 10, 1000, Doing::Unknown)]);
+    node.second(1, 100, &[7, 8]);
+    node.apply(sample(
+        BEGIN + SECOND,
+        Source::Nvidia,
+        process_use(G, BEGIN, BEGIN + SECOND, &[(7, 20), (8, 80)]),
+    ));
+    node.probed(1, vec![p, q], Vec::new()).tick(5000);
+    assert_eq!(node.states("p"), [(State::Active, 200), (State::StalledContended, 300)]);
+    assert_eq!(node.states("q"), [(State::Active, 500)]);
+}
+
+#[test]
+fn an_instance_stands_still_as_long_as_its_process_does() {
+    let instance = MigId::new("MIG-GPU-a-0");
+    let grant = [("p", DeviceRef::Mig(instance.clone()), GrantPart::Whole)];
+    let mut node = Node::new(settings(), mig(G, &[2], 0), &grant);
+    let gaps = [gap(GapKind::Drained, 10, 700, Doing::DiskWrite)];
+    let asked = Calls { device: Some(DeviceRef::Mig(instance.clone())), ..calls(7, &gaps) };
+    let parts = vec![part(Some(instance), Some(30), &[7])];
+    node.apply(sample(BEGIN + SECOND, Source::Nvidia, reading(G, BEGIN, BEGIN + SECOND, parts)));
+    node.probed(1, vec![asked], Vec::new()).tick(2000);
+    // Two slices of seven.
+    assert_eq!(node.states("p"), [(State::Active, 86), (State::StalledDiskWrite, 200)]);
+}
+
+#[test]
+fn half_a_snapshot_says_half() {
+    let gaps = [gap(GapKind::Drained, 10, 1000, Doing::Cpu)];
+    let mut node = Node::one();
+    let middle = BEGIN + SECOND / 2;
+    node.apply(sample(
+        middle,
+        Source::Nvidia,
+        reading(G, middle - SECOND, middle, vec![part(None, Some(0), &[7])]),
+    ));
+    node.probed(1, vec![calls(7, &gaps)], Vec::new()).tick(4000);
+    assert_eq!(node.states("p"), [(State::StalledCpu, 500), (State::UnknownNoEvidence, 500)]);
+}
