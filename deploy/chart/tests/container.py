@@ -45,13 +45,18 @@ def bundle(directory: pathlib.Path, objects, warpmeter):
     ]
     for mount in container["volumeMounts"]:
         source = directory / "host" / mount["name"]
-        source.mkdir(parents=True)
+        source.mkdir(parents=True, exist_ok=True)
         if mount["name"] == "config":
             (source / "warpmeter.toml").write_text(toml_of(objects))
-        how = "ro" if mount.get("readOnly") else "rw"
-        assert mount["name"] in volumes
-        mounts.append({"destination": mount["mountPath"], "type": "bind", "source": str(source), "options": ["rbind", how]})
-    added = [f"CAP_{name}" for name in context["capabilities"].get("add", [])]
+        if mount["name"] == "dev":
+            # The host's own, in the place of the runtime's.
+            source = pathlib.Path(volumes["dev"]["hostPath"]["path"])
+            mounts = [other for other in mounts if other["destination"] != mount["mountPath"]]
+        options = ["rbind", "ro" if mount.get("readOnly") else "rw"]
+        if mount.get("mountPropagation") == "HostToContainer":
+            options.append("rslave")
+        mounts.append({"destination": mount["mountPath"], "type": "bind", "source": str(source), "options": options})
+    added = [f"CAP_{name}" for name in context.get("capabilities", {}).get("add", [])]
     config = {
         "ociVersion": "1.0.2",
         "process": {
@@ -60,7 +65,7 @@ def bundle(directory: pathlib.Path, objects, warpmeter):
             "env": ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "NODE_NAME=node-1"],
             "cwd": "/",
             "capabilities": {name: added for name in ("bounding", "effective", "permitted")},
-            "noNewPrivileges": not context["allowPrivilegeEscalation"],
+            "noNewPrivileges": not context.get("allowPrivilegeEscalation", True),
         },
         "root": {"path": "root", "readonly": context["readOnlyRootFilesystem"]},
         "mounts": mounts,
@@ -120,6 +125,16 @@ def get(port, path):
         return 0, str(error)
 
 
+def until(ask, enough):
+    """The first answer that is enough, or the last after ten seconds."""
+    for _ in range(100):
+        answer = ask()
+        if enough(answer):
+            break
+        time.sleep(0.1)
+    return answer
+
+
 def run_one(report, helm, warpmeter, scratch, name, options, capabilities, peers):
     directory = scratch / name
     directory.mkdir()
@@ -132,12 +147,7 @@ def run_one(report, helm, warpmeter, scratch, name, options, capabilities, peers
     identity = f"warpmeter-chart-{os.getpid()}-{name}"
     process = subprocess.Popen([*runc, "run", "--bundle", str(directory), identity], stdout=log, stderr=log, stdin=subprocess.DEVNULL)
     try:
-        answer = (0, "")
-        for _ in range(100):
-            answer = get(port, "/livez")
-            if answer[0] == 200 or process.poll() is not None:
-                break
-            time.sleep(0.1)
+        answer = until(lambda: get(port, "/livez"), lambda answer: answer[0] == 200 or process.poll() is not None)
         if answer[0] != 200:
             return report.check(f"container, {name}: it lives", f"{answer}\n{(directory / 'log').read_text()}")
         report.check(f"container, {name}: it lives", None)
@@ -184,6 +194,52 @@ def run_one(report, helm, warpmeter, scratch, name, options, capabilities, peers
         log.close()
 
 
+def run_late_driver(report, helm, warpmeter, scratch):
+    """A privileged container with the host's /dev, and a driver that is mounted after it has started.
+
+    All capabilities are not given here: what is in question are the mounts.
+    """
+    directory = scratch / "late"
+    host = directory / "host"
+    (host / "driver").mkdir(parents=True)
+    if subprocess.run(["mount", "--bind", host, host], capture_output=True).returncode:
+        return report.skip("a driver that comes later", "nothing can be mounted")
+    port = free_port()
+    process = None
+    identity = f"warpmeter-chart-{os.getpid()}-late"
+    runc = ["runc", "--root", str(directory / "runc")]
+    driver = directory / "installed"
+    (driver / "usr/lib64").mkdir(parents=True)
+    (driver / "usr/lib64/libnvidia-ml.so.1").write_text("not a library")
+    try:
+        # As /run is on a node.
+        subprocess.run(["mount", "--make-shared", host], check=True)
+        options = ["--set", "deviceAccess=privileged", "--set", f"port={port}", "--set", "listenAddress=127.0.0.1"]
+        objects, _ = helm.template(*options)
+        bundle(directory, objects, warpmeter)
+        with (directory / "log").open("w") as log:
+            words = [*runc, "run", "--bundle", str(directory), identity]
+            process = subprocess.Popen(words, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+        answer = until(lambda: get(port, "/readyz"), lambda answer: "no driver library in" in answer[1])
+        early = "no driver library in /host/driver, " in answer[1]
+        log = (directory / "log").read_text()
+        report.check("container, privileged: it looks for the driver where it is mounted", None if early else f"{answer}\n{log}")
+        subprocess.run(["mount", "--bind", driver, host / "driver"], check=True)
+        # The file is no library, and is named as what it is: so it was found.
+        check = [*runc, "exec", identity, "warpmeter", "check", "--config", "/etc/warpmeter/warpmeter.toml"]
+        text = subprocess.run(check, capture_output=True, text=True).stdout
+        found = "/host/driver/usr/lib64/libnvidia-ml.so.1" in text
+        report.check("container, privileged: a driver that is mounted later is found", None if found else text)
+    finally:
+        subprocess.run([*runc, "kill", identity, "KILL"], capture_output=True)
+        subprocess.run([*runc, "delete", "--force", identity], capture_output=True)
+        if process:
+            process.kill()
+            process.wait()
+        for path in (host / "driver", host):
+            subprocess.run(["umount", "--lazy", path], capture_output=True)
+
+
 def run(report, helm, warpmeter, scratch):
     if not shutil.which("runc") or os.geteuid() != 0:
         return report.skip("the daemon in a container", "it takes runc and root")
@@ -196,3 +252,4 @@ def run(report, helm, warpmeter, scratch):
             ("full", ["--set", "profile=full"], ["SYS_PTRACE", "PERFMON", "BPF"]),
         ):
             run_one(report, helm, warpmeter, scratch, name, options, capabilities, peers)
+    run_late_driver(report, helm, warpmeter, scratch)
