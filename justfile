@@ -14,7 +14,7 @@ test:
     cargo test --workspace
 
 # Everything that CI checks, in its order.
-ci: test readers fmt lint doc layers generated rules deny
+ci: test readers fmt lint doc layers generated rules chart deny
 
 # The simulated driver under independent readers: nvidia-ml-py, gpustat, nvitop.
 readers:
@@ -53,6 +53,14 @@ rules:
 # Rewrites the PrometheusRule manifest from the rules.
 rules-manifest:
     deploy/rules/generate.py
+
+# The Helm chart and the plain manifests, by helm, schemas, a Prometheus, the daemon and runc.
+chart:
+    deploy/chart/test.sh
+
+# Rewrites the plain manifests from the chart (needs helm).
+manifests:
+    deploy/manifests/generate.sh
 
 # Licences, bans and sources of dependencies.
 deny:

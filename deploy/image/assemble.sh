@@ -32,4 +32,4 @@ done
 cp --dereference "$(find_library "$(basename "$loader")")" "$root/$loader"
 printf 'root:x:0:0:root:/:/nonexistent\n' >"$root/etc/passwd"
 printf 'root:x:0:\n' >"$root/etc/group"
-install -m 0755 "$program" "$root/warpmeter"
+install -D -m 0755 "$program" "$root/usr/bin/warpmeter"

@@ -52,13 +52,13 @@ sed -n '/^FROM scratch/,$p' deploy/image/Dockerfile | sed 's/--from=build //' >"
 storage=(--storage-driver vfs --root "$work/images" --runroot "$work/images-run")
 buildah "${storage[@]}" build-using-dockerfile --quiet --isolation chroot --tag warpmeter --file "$work/Dockerfile" "$work" >/dev/null
 command=$(buildah "${storage[@]}" inspect --type image warpmeter | jq -c '.OCIv1.config | .Entrypoint + .Cmd')
-[ "$command" = '["/warpmeter","run"]' ] || fail "the image runs $command"
+[ "$command" = '["warpmeter","run"]' ] || fail "the image runs $command"
 buildah "${storage[@]}" push --quiet warpmeter "oci-archive:$work/image.tar" >/dev/null
 check "the image: $(($(stat -c %s "$work/image.tar") / 1024 / 1024)) MiB compressed, runs $command"
 
 # The emulator is static, so that inside the root it finds nothing but the image's own loader and libraries.
 cp "$(command -v qemu-aarch64-static)" "$work/arm64/qemu"
-arm64() { chroot "$work/arm64" /qemu /warpmeter "$@"; }
+arm64() { chroot "$work/arm64" /qemu /usr/bin/warpmeter "$@"; }
 [ "$(arm64 --version)" = "$("$target/release/warpmeter" --version)" ] || fail "arm64 says another version"
 check "arm64: $(arm64 --version)"
 for recording in tests/fixtures/recordings/*; do
@@ -112,8 +112,8 @@ done
 awk "BEGIN { exit !(${active:-0} > 0.5) }" || fail "the trainer's work is not seen: $active"
 grep -q '^warpmeter_conservation_error_seconds 0$' "$metrics" || fail "$(grep conservation "$metrics")"
 check "its work is seen, and every second is accounted for"
-runc exec "$container" /warpmeter release >/dev/null
-runc exec "$container" /warpmeter resume >/dev/null
+runc exec "$container" warpmeter release >/dev/null
+runc exec "$container" warpmeter resume >/dev/null
 check "release and resume from inside the container"
 runc kill "$container" TERM
 for _ in $(seq 50); do

@@ -40,6 +40,7 @@ impl Devices {
     pub(super) fn scan(&self, process: &OwnedFd, buffer: &mut [MaybeUninit<u8>]) -> Result<Scan, Unread> {
         let files = directory::open(process, "fd")?;
         let mut scan = Scan { opened: Opened::default(), files: 0, cut: false };
+        let mut noted = Ok(());
         directory::entries(&files, buffer, |name, _| {
             if name.to_bytes().first() == Some(&b'.') {
                 return true;
@@ -47,28 +48,37 @@ impl Devices {
             scan.cut = scan.files == FILES;
             if !scan.cut {
                 scan.files += 1;
-                self.note(&files, name, &mut scan.opened);
+                noted = self.note(&files, name, &mut scan.opened);
             }
-            !scan.cut
+            !scan.cut && noted.is_ok()
         })?;
+        noted?;
         scan.opened.minors.sort_unstable();
         scan.opened.minors.dedup();
         Ok(scan)
     }
 
     /// Adds what the link `name` leads to, if that is a GPU. A file that was closed meanwhile is not open.
-    fn note(&self, files: impl AsFd, name: &CStr, opened: &mut Opened) {
+    ///
+    /// Root without `CAP_SYS_PTRACE`, as in a container, may list the links of a process that has more capabilities
+    /// than it, and may follow none of them.
+    fn note(&self, files: impl AsFd, name: &CStr, opened: &mut Opened) -> Result<(), Unread> {
         // Longer than any path that is looked for: one that is cut here is none of them.
         let mut target = [0_u8; 512];
-        let Ok(length) = rustix::fs::readlinkat_raw(files, name, &mut target[..]) else { return };
+        let length = match rustix::fs::readlinkat_raw(files, name, &mut target[..]).map_err(Unread::from) {
+            Ok(length) => length,
+            Err(Unread::Denied) => return Err(Unread::Denied),
+            Err(_) => return Ok(()),
+        };
         let Some(rest) = target.get(..length).and_then(|target| target.strip_prefix(&self.prefix[..])) else {
-            return;
+            return Ok(());
         };
         // The nodes of `/dev` are made anew while processes hold the old ones.
         match rest.strip_suffix(b" (deleted)").unwrap_or(rest) {
             b"ctl" => opened.control = true,
             number => opened.minors.extend(minor(number)),
         }
+        Ok(())
     }
 }
 

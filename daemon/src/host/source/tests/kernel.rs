@@ -137,6 +137,28 @@ fn device_files_that_a_process_has_open_are_seen() {
 }
 
 #[test]
+fn files_whose_links_may_be_listed_and_not_followed_are_unknown_and_not_closed() {
+    use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+    let child = Running::start(Command::new("sleep").arg("60"));
+    // Of this thread only: root without capabilities, beside a process that has them.
+    let look = || {
+        let mut sets = capabilities(None).unwrap();
+        let had = !sets.effective.is_empty();
+        sets.effective = CapabilitySet::empty();
+        set_capabilities(None, sets).unwrap();
+        let mut out = Vec::new();
+        source().look_up(&[child.pid()], &mut out);
+        (had, out)
+    };
+    let (had, out) = std::thread::scope(|scope| scope.spawn(look).join().unwrap());
+    if had {
+        assert_eq!(told(&out, child.pid()).unwrap().opened, None);
+    } else {
+        println!("skipped: it takes capabilities to be without them");
+    }
+}
+
+#[test]
 fn a_process_that_has_ended_is_gone_before_its_parent_takes_notice() {
     let mut child = Running::start(Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()));
     let mut source = source();

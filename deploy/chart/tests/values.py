@@ -1,0 +1,147 @@
+"""The values: their schema, what it refuses, and the daemon's configuration in them."""
+
+import json
+import re
+import subprocess
+import tomllib
+
+import yaml
+
+from chart import CHART, ROOT, toml_of
+
+# Values whose fields are Kubernetes' own or free names; the objects that come of them are checked.
+OPEN = {
+    "affinity", "tolerations", "resources", "extraEnv", "extraVolumes", "extraVolumeMounts", "extraInitContainers", "config",
+    "global", "endpoint", "relabelings", "metricRelabelings", "from", "apiServer", "httpHeaders",
+}
+
+# What is set, and a part of what must be answered.
+REFUSED = (
+    (["profile=everything"], "counters"),
+    (["profile="], "profile"),
+    (["deviceAccess=hostPath"], "deviceAccess"),
+    (["deviceaccess=cdi"], "deviceaccess"),
+    (["image.repositry=x"], "repositry"),
+    (["image.repository=UPPER/x"], "repository"),
+    (["image.digest=abc"], "digest"),
+    (["image.tag=a b"], "tag"),
+    (["image.pullPolicy=Sometimes"], "pullPolicy"),
+    (["port=0"], "port"),
+    (["port=65536"], "port"),
+    (["port=metrics"], "port"),
+    (["listenAddress=localhost"], "listenAddress"),
+    (["updateStrategy.rollingUpdate.maxSurge=1"], "maxSurge"),
+    (["updateStrategy.rollingUpdate.maxUnavailable=half"], "maxUnavailable"),
+    (["updateStrategy.type=Recreate"], "type"),
+    (["openFiles=maybe"], "openFiles"),
+    (["cdi.device=all"], "device"),
+    (["cdi.request=resource"], "request"),
+    (["runtimeClass.request=annotation"], "request"),
+    (["kubelet.rootDir=var/lib/kubelet"], "rootDir"),
+    (["control.hostPath=run"], "hostPath"),
+    (["privileged.driver=nvidia"], "driver"),
+    (["config.price=2.95"], "price"),
+    (["config=x"], "config"),
+    (["config.http.listen=1.2.3.4:1"], "set listenAddress and port instead"),
+    (["deviceAccess=privileged", "config.nvidia.libraries={/x}"], "empty one of them"),
+    (["runtimeClass.create=true", "runtimeClass.name="], "needs runtimeClass.name"),
+    (["criticalPodsQuota=1", "priorityClassName="], "needs priorityClassName"),
+    (["podMonitor.enable=true"], "enable"),
+    (["podMonitor.interval=often"], "interval"),
+    (["networkPolicy.apiServerPorts={https}"], "apiServerPorts"),
+    (["gpuNodes.any[0].labels=x"], "labels"),
+    (["livenessProbe.periodSeconds=0"], "periodSeconds"),
+    (["seccompProfile.type=Off"], "seccompProfile"),
+    (["podLabels.x.y=z"], "podLabels"),
+    (["serviceMonitor.enabled=true"], "serviceMonitor"),
+)
+
+
+def open_objects(schema, path=""):
+    """Objects of the schema that take unknown fields without being meant to."""
+    for name, part in schema.get("properties", {}).items():
+        yield from open_objects(part, f"{path}.{name}")
+    for part in [*schema.get("anyOf", []), *([schema["items"]] if "items" in schema else [])]:
+        yield from open_objects(part, path)
+    if schema.get("type") == "object" and "additionalProperties" not in schema and path.split(".")[-1] not in OPEN:
+        yield path
+    if schema.get("additionalProperties") is True:
+        yield path
+
+
+def undocumented(text):
+    """Values at the top that have no comment: above them, above the group that they are in, or on what is in them."""
+    for group in re.split(r"\n\n+", text):
+        if "#" not in group:
+            yield from re.findall(r"^\w+(?=:)", group, re.M)
+
+
+def every_key():
+    """A configuration with every key that the daemon knows: the one that its own test reads."""
+    text = (ROOT / "daemon/src/config/tests.rs").read_text()
+    start = text.index("fn every_key_is_taken")
+    return tomllib.loads(text[text.index('r#"', start) + 3 : text.index('"#', start)])
+
+
+def taken(warpmeter, scratch, name, text):
+    """What the daemon has against a configuration."""
+    file = scratch / f"{name}.toml"
+    file.write_text(text)
+    # It reads the configuration first, and then lacks the recording.
+    result = subprocess.run([warpmeter, "replay", "--config", file, "/nonexistent/recording"], capture_output=True, text=True)
+    if "/nonexistent/recording" in result.stderr and result.returncode == 1:
+        return None
+    return f"exit {result.returncode}: {result.stderr}"
+
+
+def run(report, helms, warpmeter, scratch):
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    text = (CHART / "values.yaml").read_text()
+    values = yaml.safe_load(text)
+    report.check("every object of the schema is closed", list(open_objects(schema)))
+    report.equal("the schema has every value and no other", sorted(schema["properties"].keys() - {"global"}), sorted(values))
+    for name, part in schema["properties"].items():
+        if "properties" in part and name not in ("livenessProbe", "readinessProbe"):
+            absent = set(part["properties"]) - set(values[name])
+            report.check(f"{name}: every value that may be set is shown", absent if not name_is_kubernetes(name) else None)
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    cargo = tomllib.loads((ROOT / "Cargo.toml").read_text())["workspace"]["package"]["version"]
+    report.equal("the chart's appVersion is the daemon's version", chart["appVersion"], cargo)
+    report.check("every value has a comment", list(undocumented(text)))
+
+    for helm in helms:
+        for settings, answer in REFUSED:
+            _, problem = helm.template(*[word for setting in settings for word in ("--set", setting)])
+            wrong = None if answer in problem else f"answered: {problem or 'nothing; it was taken'}"
+            report.check(f"helm {helm.major}: {' '.join(settings)} is refused, and named", wrong)
+
+        config = every_key()
+        del config["http"]
+        # Numbers keep their digits on the way from YAML to TOML. (Beyond these Helm writes powers of ten, which the
+        # daemon refuses.)
+        config["price"].update({"T4": 0.0001, "A10": 50000, "B200": 999999.99, "L40S": 0.35})
+        file = scratch / "every-key.yaml"
+        file.write_text(yaml.safe_dump({"config": config}))
+        objects, problem = helm.template("-f", str(file))
+        report.check(f"helm {helm.major}: every key of the configuration is taken", problem)
+        found = tomllib.loads(toml_of(objects))
+        report.equal(f"helm {helm.major}: the address comes from the chart", found.pop("http"), {"listen": "0.0.0.0:9408"})
+        report.equal(f"helm {helm.major}: every key arrives as it was written", found, config)
+        report.check(f"helm {helm.major}: the daemon takes every key", taken(warpmeter, scratch, "every-key", toml_of(objects)))
+
+    objects, _ = helms[0].template("--set", "config.price.h100=cheap", "--set", "config.prices.H100=1")
+    problem = taken(warpmeter, scratch, "wrong", toml_of(objects)) or ""
+    told = "exit 64" in problem and "`[prices]`" in problem and "`h100` in [price]" in problem
+    report.check("what the daemon does not know it refuses with its place", None if told else problem or "it was taken")
+
+    before, _ = helms[0].template()
+    after, _ = helms[0].template("--set", "config.price.H100=3")
+    sums = [
+        next(d for d in o if d["kind"] == "DaemonSet")["spec"]["template"]["metadata"]["annotations"]["checksum/config"]
+        for o in (before, after)
+    ]
+    report.check("a change of the configuration restarts the pods", None if sums[0] != sums[1] else "same checksum")
+
+
+def name_is_kubernetes(name):
+    return name in ("probeRequest", "seccompProfile", "appArmorProfile", "seLinuxOptions")
