@@ -22,8 +22,12 @@ TARGET = {"cluster", "node", "instance", "job"}
 FOREIGN = {
     "up": set(),
     "kube_node_status_capacity": {"resource", "unit"},
+    "kube_node_labels": {"label_nvidia_com_gpu_present", "label_feature_node_kubernetes_io_pci_10de_present"},
     "kube_pod_labels": {"namespace", "pod", "uid", "label_team", "label_app_kubernetes_io_name", "label_model", "label_environment"},
-    "kube_pod_owner": {"namespace", "pod", "uid", "owner_kind", "owner_name"},
+    "kube_pod_owner": {"namespace", "pod", "uid", "owner_kind", "owner_name", "owner_is_controller"},
+    "kube_replicaset_owner": {"namespace", "replicaset", "owner_kind", "owner_name", "owner_is_controller"},
+    "kube_job_owner": {"namespace", "job_name", "owner_kind", "owner_name", "owner_is_controller"},
+    "kube_pod_resourceclaim_info": {"namespace", "pod", "uid", "claim_name", "resourceclaim_name", "resourceclaim_template_name"},
     "kube_pod_status_scheduled": {"namespace", "pod", "uid", "condition"},
     "kube_pod_status_scheduled_time": {"namespace", "pod", "uid"},
     "kube_pod_container_resource_requests": {"namespace", "pod", "uid", "container", "resource", "unit"},
