@@ -14,7 +14,7 @@ test:
     cargo test --workspace
 
 # Everything that CI checks, in its order.
-ci: test readers fmt lint doc layers generated rules deny
+ci: test readers fmt lint doc layers generated rules dashboards deny
 
 # The simulated driver under independent readers: nvidia-ml-py, gpustat, nvitop.
 readers:
@@ -53,6 +53,14 @@ rules:
 # Rewrites the PrometheusRule manifest from the rules.
 rules-manifest:
     deploy/rules/generate.py
+
+# Dashboards, rules and docs/joins.md by a real Prometheus that scrapes the demo (needs prometheus, PyPI and root).
+dashboards:
+    deploy/dashboards/test.sh
+
+# Rewrites the dashboards from their source (needs deploy/dashboards/requirements.txt).
+dashboards-json:
+    deploy/dashboards/generate.py
 
 # Licences, bans and sources of dependencies.
 deny:

@@ -447,6 +447,18 @@ def devices():
     case("a power cap and a little heat are not", daemon() + throttled("sw_power_cap", 0.9) + throttled("sw_thermal", 0.05), {30: [], 60: []})
 
 
+def borrowing():
+    # One pod of a quarter takes half the device; its sibling holds another quarter and does nothing.
+    case("what one pod borrows does not hide what its sibling wastes, nor is more used than is held",
+         daemon() + pod(share=0.25, sm=2.0, active=1, price=4.0) + pod(name="b", uid="u2", share=0.25, sm=0, no_work=1, price=4.0),
+         {45: [samples("round(pod:warpmeter_utilization:ratio_rate30m, 0.001)", ('{cluster="c1",namespace="ml",pod="a",pod_uid="u1"}', 1), ('{cluster="c1",namespace="ml",pod="b",pod_uid="u2"}', 0)),
+               samples("round(namespace:warpmeter_utilization:ratio_rate30m, 0.001)", ('{cluster="c1",namespace="ml"}', 0.5)),
+               samples("round(team:warpmeter_utilization:ratio_rate30m, 0.001)", ('{cluster="c1",team="vision"}', 0.5)),
+               samples("round(sum(pod_device:warpmeter_work_gpus:rate30m), 0.001)", ("{}", 0.5)),
+               samples("round(team:warpmeter_unused_cost_per_hour:rate30m, 0.001)", ('{cluster="c1",team="vision",currency="USD"}', 1)),
+               fires("WarpmeterPodUnder30Percent", pod="b")]})
+
+
 def joins():
     kube = lambda metric, value=1, **labels: [series(metric, {"cluster": "c1"} | labels, Life().gauge(value))]
     anonymous = {"team": "", "workload": "", "workload_kind": ""}
@@ -537,7 +549,7 @@ def joins():
 
 def main():
     where = pathlib.Path(sys.argv[1])
-    for family in (pods, levels, free, telemetry, devices, joins):
+    for family in (pods, levels, free, telemetry, devices, borrowing, joins):
         family()
     for index, (name, content) in enumerate(CASES):
         (where / f"{index:03}.json").write_text(json.dumps(content))
