@@ -26,9 +26,9 @@ def boards():
 class Asked:
     """A query of a dashboard, as it is written there."""
 
-    def __init__(self, board, panel, expr, ranged, unit="", labels=()):
+    def __init__(self, board, panel, expr, ranged, unit="", labels=(), letter=""):
         self.where = f"{board}: {panel}"
-        self.expr, self.ranged, self.unit, self.labels = expr, ranged, unit, set(labels)
+        self.expr, self.ranged, self.unit, self.labels, self.letter = expr, ranged, unit, set(labels), letter
 
 
 def queries(board, page):
@@ -38,7 +38,7 @@ def queries(board, page):
             unit = panel["fieldConfig"]["defaults"].get("unit", "")
             if panel["type"] == "table":
                 unit = column_unit(panel, target["refId"])
-            found.append(Asked(board, panel["title"], target["expr"], bool(target.get("range")), unit, re.findall(r"{{(\w+)}}", target["legendFormat"])))
+            found.append(Asked(board, panel["title"], target["expr"], bool(target.get("range")), unit, re.findall(r"{{(\w+)}}", target["legendFormat"]), target["refId"]))
     return found
 
 
@@ -49,6 +49,10 @@ def organised(panel):
 def column_unit(panel, letter):
     heading = next((heading for value, heading in organised(panel)["renameByName"].items() if value in ("Value", f"Value #{letter}")), None)
     return next((item["value"] for override in panel["fieldConfig"]["overrides"] if override["matcher"]["options"] == heading for item in override["properties"] if item["id"] == "unit"), "")
+
+
+def hidden(panel, letter):
+    return any(name in organised(panel)["excludeByName"] for name in (f"Value #{letter}",))
 
 
 def columns(page):
@@ -156,8 +160,10 @@ def check_panels(complain):
             if not panel["targets"] or panel["datasource"]["uid"] != "${datasource}":
                 complain(where, "no query, or a data source of its own")
             unit = panel["fieldConfig"]["defaults"].get("unit")
+            if panel["type"] == "table":
+                unit = unit is None and all(column_unit(panel, target["refId"]) for target in panel["targets"] if not hidden(panel, target["refId"]))
             if not unit:
-                complain(where, "no unit")
+                complain(where, "no unit, or one for labels")
             if unit == "percentunit" and "/" not in "".join(target["expr"] for target in panel["targets"]) and not re.search("ratio|seconds_total", str(panel["targets"])):
                 complain(where, "a share that divides nothing")
             if "cost" in "".join(target["expr"] for target in panel["targets"]):

@@ -1,6 +1,6 @@
 """What all GPUs do, what they cost, and who holds them."""
 
-from parts import GPUS, Query, bars, by_activity, by_cause, by_state, limits, lines, link, money, number, page, row, rows, STATES
+from parts import GPUS, MONEY, Query, bars, by_activity, by_cause, by_state, limits, lines, link, money, number, page, row, rows, STATES
 
 C = 'cluster=~"$cluster"'
 HELD = 'state=~"active|stalled|idle|unknown"'
@@ -64,14 +64,14 @@ def who(board):
         money(lines("Cost per hour, by team", "What teams' GPUs cost, over 30 minutes. For bills use the totals: namespaces below, or the report command.",
                     [Query(f"sum by (team, currency) (team:warpmeter_cost_per_hour:rate30m{{{C}}})", "team {{team}} {{currency}}")], "none", stacked=True, low=0)),
         rows("Teams in the range", "Cost, and the part of it that is known to have bought no work, over the dashboard's time range; utilisation is of the last 30 minutes.",
-             [(Query(f"sum by (team, currency) (sum_over_time(team:warpmeter_cost_per_hour:rate30m{{{C}}}[$__range:1m])) / 60"), "cost", "none"),
-              (Query(f"sum by (team, currency) (sum_over_time(team:warpmeter_unused_cost_per_hour:rate30m{{{C}}}[$__range:1m])) / 60"), "bought no work", "none"),
+             [(Query(f"sum by (team, currency) (sum_over_time(team:warpmeter_cost_per_hour:rate30m{{{C}}}[$__range:1m])) / 60"), "cost", MONEY),
+              (Query(f"sum by (team, currency) (sum_over_time(team:warpmeter_unused_cost_per_hour:rate30m{{{C}}}[$__range:1m])) / 60"), "bought no work", MONEY),
               (Query(f"sum by (team) (sum_over_time(team:warpmeter_allocated_gpus:rate30m{{{C}}}[$__range:1m])) * 60"), "GPU time", "s"),
               (Query(f"sum by (team) (team:warpmeter_allocated_gpus:rate30m{{{C}}} * team:warpmeter_utilization:ratio_rate30m{{{C}}}) / sum by (team) (team:warpmeter_allocated_gpus:rate30m{{{C}}} and team:warpmeter_utilization:ratio_rate30m{{{C}}})"), "utilisation", "percentunit")],
              width=12, first=("team", "currency"), sort="cost"),
         rows("Namespaces in the range", "Exact totals: counters of the namespace, with pods too short to be seen by two scrapes. An empty name is pods whose name is not known yet. GPU time needs no price.",
-             [(Query(f"sum by (namespace, currency) (increase(warpmeter_namespace_cost_total{{{C}}}[$__range]))"), "cost", "none"),
-              (Query(f'sum by (namespace, currency) (increase(warpmeter_namespace_cost_total{{{C}, state!="active"}}[$__range]))'), "not active", "none"),
+             [(Query(f"sum by (namespace, currency) (increase(warpmeter_namespace_cost_total{{{C}}}[$__range]))"), "cost", MONEY),
+              (Query(f'sum by (namespace, currency) (increase(warpmeter_namespace_cost_total{{{C}, state!="active"}}[$__range]))'), "not active", MONEY),
               (Query(f"sum by (namespace) (increase(warpmeter_namespace_gpu_seconds_total{{{C}}}[$__range]))"), "GPU time", "s"),
               (Query(f'sum by (namespace) (increase(warpmeter_namespace_gpu_seconds_total{{{C}, state="active"}}[$__range])) / (sum by (namespace) (increase(warpmeter_namespace_gpu_seconds_total{{{C}}}[$__range])) > 0)'), "active", "percentunit")],
              width=12, first=("namespace", "currency"), sort="GPU time"),
@@ -86,7 +86,7 @@ def waste(board):
     open_workload = "/d/warpmeter-workload?${__url_time_range}&${datasource:queryparam}&${cluster:queryparam}&var-namespace=${__data.fields.namespace}&var-workload=${__value.raw}"
     ranking = rows(
         "Waste, ranked by money", "Workloads by what they spent on GPU time that did no work, over the dashboard's time range. A pod of which no workload is known counts under its namespace. Click a workload to see why.",
-        [(Query(WASTED), "bought no work", "none"), (Query(SPENT), "cost", "none"), (Query(GPU_TIME), "GPU time", "s"), (Query(USED_SHARE), "utilisation, 30 minutes", "percentunit")],
+        [(Query(WASTED), "bought no work", MONEY), (Query(SPENT), "cost", MONEY), (Query(GPU_TIME), "GPU time", "s"), (Query(USED_SHARE), "utilisation, 30 minutes", "percentunit")],
         first=("workload", "workload_kind", "namespace", "currency"), sort="bought no work", most=25)
     by_time = rows(
         "Waste, ranked by GPU time", "The same without prices: GPU seconds that were held and did no work. Time of unknown activity is left out in proportion.",
@@ -95,7 +95,7 @@ def waste(board):
     under = rows(
         "Pods under 30 %", "Pods that did work in less than 30 % of what they held, for 30 minutes, with every reason not to say so taken out: the alert WarpmeterPodUnder30Percent. Its page says what to do.",
         [(Query(f"sum by (namespace, pod) (pod:warpmeter_under30:ratio_rate30m{{{C}}})"), "utilisation", "percentunit"),
-         (Query(f"sum by (namespace, pod) (pod:warpmeter_starved:ratio_rate30m{{{C}}})"), "starved of data", "percentunit")],
+         (Query(f"sum by (namespace, pod) (pod:warpmeter_starved:ratio_rate30m{{{C}}} and pod:warpmeter_under30:ratio_rate30m{{{C}}})"), "starved of data", "percentunit")],
         width=12, first=("namespace", "pod"), sort="utilisation")
     row(board, "Waste", link(ranking, "workload", "What this workload does", open_workload), link(by_time, "workload", "What this workload does", open_workload), under)
 

@@ -107,7 +107,7 @@ def warpmeter(board):
         lines("Memory of the daemon's processes", "Resident bytes, over the chosen nodes. Flat over days, or it is a defect.",
               [Query(f"sum by (source) (warpmeter_source_resident_bytes{{{N}}})", "{{source}}")], "bytes", stacked=True, low=0),
         lines("Facts", "Facts per second by source, and those lost on their way. Lost: the daemon has too little CPU.",
-              [Query(f"sum by (source) (rate(warpmeter_source_facts_total{{{N}}}[{RATE}]))", "{{source}}"), Query(f"sum by (source) (rate(warpmeter_source_facts_lost_total{{{N}}}[{RATE}]))", "lost {{source}}")], "ops", low=0),
+              [Query(f"sum by (source) (rate(warpmeter_source_facts_total{{{N}}}[{RATE}]))", "{{source}}"), Query(f"sum by (source) (rate(warpmeter_source_facts_lost_total{{{N}}}[{RATE}]))", "lost {{source}}")], "cps", low=0),
         lines("Values left out, by reason", "Per hour: values that cannot be right, or came too late. Some sentinels are normal on boards that lack a sensor.",
               [Query(f"sum by (source, reason) (increase(warpmeter_source_values_discarded_total{{{N}}}[1h]))", "{{source}} {{reason}}")], "none", low=0),
         lines("Duration of a round", "How long a source takes to read everything once. Near the window's length: the driver is slow, or there are very many processes.",

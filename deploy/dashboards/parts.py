@@ -53,7 +53,9 @@ ACTIVITY = {
 CURRENCIES = "USD EUR GBP JPY CNY INR KRW BRL CHF SEK NOK DKK PLN CZK ZAR TRY IDR MYR PHP VND ILS UAH".split()
 UNSIGNED = {"CNY": "currency:¥"}
 
-GPUS = "suffix: GPUs"
+GPUS = "suffix:GPUs"
+# In tables the currency has a column of its own.
+MONEY = "money"
 SOURCE = model.DataSourceRef(type_val="prometheus", uid="${datasource}")
 
 
@@ -82,7 +84,9 @@ def targets(panel, queries, form):
 
 
 def dress(panel, title, text, queries, unit, width, height, form="lines", decimals=None):
-    panel.title(title).description(" ".join(text.split())).datasource(SOURCE).span(width).height(height).unit(unit)
+    panel.title(title).description(" ".join(text.split())).datasource(SOURCE).span(width).height(height)
+    if unit is not None:
+        panel.unit(unit)
     if decimals is not None:
         panel.decimals(decimals)
     return targets(panel, queries, form)
@@ -153,9 +157,9 @@ def bars(title, text, queries, unit, width=12, height=8, decimals=None):
 
 
 def rows(title, text, columns, width=24, height=9, first=(), sort=None, most=None, hide=()):
-    """A table; `columns` are pairs of a query and (heading, unit). Rows meet by the labels that the queries share."""
+    """A table; `columns` are a query, its heading and its unit (None: only for its labels). Rows meet by the labels that queries share."""
     panel = table.Panel().filterable(True)
-    dress(panel, title, text, [query for query, *_ in columns], "short", width, height, form="table", decimals=2)
+    dress(panel, title, text, [query for query, *_ in columns], None, width, height, form="table")
     panel.with_transformation(model.DataTransformerConfig(id_val="merge", options={}))
     names = [f"Value #{chr(ord('A') + index)}" if len(columns) > 1 else "Value" for index in range(len(columns))]
     order = {name: index for index, name in enumerate([*first, *names])}
@@ -166,7 +170,9 @@ def rows(title, text, columns, width=24, height=9, first=(), sort=None, most=Non
             hidden[name] = True
             continue
         renamed[name] = heading
-        panel.override_by_name(heading, [setting("unit", unit)] + ([setting("min", 0), setting("max", 1)] if unit == "percentunit" else []))
+        # A default unit would be one for labels as well, and show XID 79 as 79.00.
+        shown = [setting("unit", "none"), setting("decimals", 2)] if unit == MONEY else [setting("unit", unit)]
+        panel.override_by_name(heading, shown + ([setting("min", 0), setting("max", 1)] if unit == "percentunit" else []))
     panel.with_transformation(model.DataTransformerConfig(id_val="organize", options={"excludeByName": hidden, "indexByName": order, "renameByName": renamed}))
     if sort:
         panel.with_transformation(model.DataTransformerConfig(id_val="sortBy", options={"fields": {}, "sort": [{"field": sort, "desc": True}]}))

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Every query of every dashboard, every choice, and every rule, against a real Prometheus: see test.sh.
 
-    test.py DEMO [WORDS…]      the command that runs the demo
+    test.py ANSWERS DEMO…      a file for what Prometheus answered, and the command that runs the demo
 """
 
 import copy
+import json
 import pathlib
 import sys
 import tempfile
@@ -96,7 +97,7 @@ def check_values(where, asked, found):
 
 def answered(live):
     counts = {"demo": 0, "golden": 0, "both": 0}
-    labels = {}
+    labels, answers = {}, {"demo": [], "golden": []}
     for name, page in checks.boards().items():
         for asked in checks.queries(name, page):
             got, seen = {}, labels.setdefault(asked.where, set())
@@ -105,6 +106,7 @@ def answered(live):
                 try:
                     found = live.ranged(expr, seconds, step) if asked.ranged else live.settled(expr, 1 if source == "demo" and asked.where.split(": ", 1)[1] in EMPTY_IN_DEMO else 5)
                     got[source] = bool(found)
+                    answers[source].append({"panel": asked.where, "letter": asked.letter, "series": found})
                     seen.update(label for item in found for label, value in item["metric"].items() if value)
                     check_values(f"{asked.where}, {source}", asked, found)
                     # What a panel shows when it is left as it is: all clusters.
@@ -135,6 +137,7 @@ def answered(live):
     empty = {title for title in EMPTY_IN_DEMO if not any(asked.where.endswith(f": {title}") for name, page in checks.boards().items() for asked in checks.queries(name, page))}
     for title in empty:
         complain("EMPTY_IN_DEMO", f"no panel is called {title}")
+    pathlib.Path(sys.argv[1]).write_text(json.dumps(answers))
     print(f"queries with data: {counts['demo']} of the demo, {counts['golden']} of the golden source, {counts['both']} of both")
 
 
@@ -186,7 +189,7 @@ def main():
     tools()
     static()
     must_notice()
-    with tempfile.TemporaryDirectory() as home, Live(sys.argv[1:], home) as live:
+    with tempfile.TemporaryDirectory() as home, Live(sys.argv[2:], home) as live:
         parsed(live)
         ready = "count(count_over_time(warpmeter_pod_gpu_seconds_total{node=\"demo\", cause=\"none\"}[2m]) > 30) == 6"
         live.wait("the demo has been scraped for a minute, with all its pods", lambda: live.instant(ready), 180)

@@ -1,6 +1,6 @@
 """What the pods of a namespace or workload do with what they hold, and why not more."""
 
-from parts import BORROWED, GPUS, Query, bars, by_activity, by_cause, by_state, choice, fixed, lines, money, number, page, row, rows, setting
+from parts import BORROWED, GPUS, MONEY, Query, bars, by_activity, by_cause, by_state, choice, fixed, lines, money, number, page, row, rows, setting
 
 S = 'cluster=~"$cluster", namespace=~"$namespace", pod=~"$pod"'
 # One container on one device.
@@ -91,7 +91,7 @@ def cost(board):
               (Query(f"sum by (namespace, pod, pod_uid) (pod:warpmeter_allocated_gpus:rate30m{{{S}}})"), "GPUs", "none"),
               (Query(f"sum by (namespace, pod, pod_uid) (pod:warpmeter_utilization:ratio_rate30m{{{S}}})"), "utilisation", "percentunit"),
               (Query(f"sum by (namespace, pod, pod_uid) (pod:warpmeter_starved:ratio_rate30m{{{S}}})"), "starved", "percentunit"),
-              (Query(f"sum by (namespace, pod, pod_uid, currency) (pod:warpmeter_cost_per_hour:rate30m{{{S}}})"), "cost per hour", "none"),
+              (Query(f"sum by (namespace, pod, pod_uid, currency) (pod:warpmeter_cost_per_hour:rate30m{{{S}}})"), "cost per hour", MONEY),
               (Query(f"sum by (namespace, pod, pod_uid) (time() - warpmeter_pod_start_timestamp_seconds{{{S}}})"), "age", "s")],
              width=12, height=8, first=("namespace", "workload", "pod", "node", "team", "model"), sort="cost per hour", hide=("pod_uid",)),
     )
@@ -113,7 +113,7 @@ def host(board):
     beside = lambda title, text, *pairs, unit: lines(title, text, [Query(f"sum by (pod) ({name}{{{S}}})", f"{{{{pod}}}} {what}".strip()) for name, what in pairs], unit, width=8, low=0)
     row(
         board, "The host beside it (needs cAdvisor: docs/joins.md)",
-        beside("CPU", "CPU cores in use, over 30 minutes. At the limit while the GPU is starved by cpu or cpu_wait: raise it.", ("pod:warpmeter_cpu_cores:rate30m", ""), unit="suffix: cores"),
+        beside("CPU", "CPU cores in use, over 30 minutes. At the limit while the GPU is starved by cpu or cpu_wait: raise it.", ("pod:warpmeter_cpu_cores:rate30m", ""), unit="suffix:cores"),
         beside("CPU throttled", "Share of scheduling periods in which the pod was throttled. A starved GPU beside it costs more than the CPU that is saved.", ("pod:warpmeter_cpu_throttled:ratio_rate30m", ""), unit="percentunit"),
         beside("Disk and network", "Throughput over 30 minutes, as cAdvisor counts it: files that are mapped or on network storage may not be in disk.",
                ("pod:warpmeter_disk_read_bytes:rate30m", "disk read"), ("pod:warpmeter_disk_written_bytes:rate30m", "disk written"),
