@@ -3,7 +3,13 @@
 from parts import GPUS, MONEY, Query, bars, by_activity, by_cause, by_state, limits, lines, link, money, number, page, row, rows, STATES
 
 C = 'cluster=~"$cluster"'
-HELD = 'state=~"active|stalled|idle|unknown"'
+
+
+def by_team(pods, more=""):
+    """A figure of pods, by `cluster` and `pod_uid`, with their teams; pods of which none is known count under an empty name."""
+    return f"sum by (team{more}) ({pods} * on (cluster, pod_uid) group_left (team) pod:warpmeter_attributes:last15m{{{C}}} or on (cluster, pod_uid) {pods})"
+
+
 # Money that bought no work, in each minute of the range: a rule's value is a rate per hour.
 WASTED = f"sum by (namespace, workload_kind, workload, currency) (sum_over_time(workload:warpmeter_unused_cost_per_hour:rate30m{{{C}}}[$__range:1m])) / 60"
 SPENT = f"sum by (namespace, workload_kind, workload, currency) (sum_over_time(workload:warpmeter_cost_per_hour:rate30m{{{C}}}[$__range:1m])) / 60"
@@ -59,10 +65,10 @@ def time_and_money(board):
 def who(board):
     row(
         board, "Whose",
-        lines("GPUs held, by team", "Physical GPUs, over 30 minutes. Teams come from pod labels, or from kube-state-metrics (docs/joins.md); pods without one are under an empty name.",
-              [Query(f"sum by (team) (team:warpmeter_allocated_gpus:rate30m{{{C}}})", "team {{team}}")], GPUS, stacked=True, low=0),
-        money(lines("Cost per hour, by team", "What teams' GPUs cost, over 30 minutes. For bills use the totals: namespaces below, or the report command.",
-                    [Query(f"sum by (team, currency) (team:warpmeter_cost_per_hour:rate30m{{{C}}})", "team {{team}} {{currency}}")], "none", stacked=True, low=0)),
+        lines("GPUs held, by team", "Physical GPUs now. Teams come from pod labels, or from kube-state-metrics (docs/joins.md); pods without one are under an empty name.",
+              [Query(by_team(f"sum by (cluster, pod_uid) (rate(warpmeter_pod_gpu_seconds_total{{{C}}}[$__rate_interval]))"), "team {{team}}")], GPUS, stacked=True, low=0),
+        money(lines("Cost per hour, by team", "What teams' GPUs cost now. For bills use the totals: namespaces below, or the report command.",
+                    [Query(by_team(f"sum by (cluster, pod_uid, currency) (rate(warpmeter_pod_cost_total{{{C}}}[$__rate_interval])) * 3600", ", currency"), "team {{team}} {{currency}}")], "none", stacked=True, low=0)),
         rows("Teams in the range", "Cost, and the part of it that is known to have bought no work, over the dashboard's time range; utilisation is of the last 30 minutes.",
              [(Query(f"sum by (team, currency) (sum_over_time(team:warpmeter_cost_per_hour:rate30m{{{C}}}[$__range:1m])) / 60"), "cost", MONEY),
               (Query(f"sum by (team, currency) (sum_over_time(team:warpmeter_unused_cost_per_hour:rate30m{{{C}}}[$__range:1m])) / 60"), "bought no work", MONEY),
