@@ -14,7 +14,7 @@ test:
     cargo test --workspace
 
 # Everything that CI checks, in its order.
-ci: test readers fmt lint doc layers generated rules chart deny
+ci: test readers fmt lint doc layers generated rules chart dashboards deny
 
 # The simulated driver under independent readers: nvidia-ml-py, gpustat, nvitop.
 readers:
@@ -54,6 +54,13 @@ rules:
 rules-manifest:
     deploy/rules/generate.py
 
+# Everything in deploy/, by the tools that read it: rules, chart, dashboards, image.
+deploy-check: rules chart dashboards image
+
+# The image for amd64 and arm64, built and run (needs root; on Debian it installs what it lacks).
+image:
+    deploy/image/test.sh
+
 # The Helm chart and the plain manifests, by helm, schemas, a Prometheus, the daemon and runc.
 chart:
     deploy/chart/test.sh
@@ -61,6 +68,14 @@ chart:
 # Rewrites the plain manifests from the chart (needs helm).
 manifests:
     deploy/manifests/generate.sh
+
+# Dashboards, rules and docs/joins.md by a real Prometheus that scrapes the demo (needs prometheus, PyPI and root).
+dashboards:
+    deploy/dashboards/test.sh
+
+# Rewrites the dashboards from their source (needs deploy/dashboards/requirements.txt).
+dashboards-json:
+    deploy/dashboards/generate.py
 
 # Licences, bans and sources of dependencies.
 deny:

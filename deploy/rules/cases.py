@@ -447,6 +447,18 @@ def devices():
     case("a power cap and a little heat are not", daemon() + throttled("sw_power_cap", 0.9) + throttled("sw_thermal", 0.05), {30: [], 60: []})
 
 
+def borrowing():
+    # One pod of a quarter takes half the device; its sibling holds another quarter and does nothing.
+    case("what one pod borrows does not hide what its sibling wastes, nor is more used than is held",
+         daemon() + pod(share=0.25, sm=2.0, active=1, price=4.0) + pod(name="b", uid="u2", share=0.25, sm=0, no_work=1, price=4.0),
+         {45: [samples("round(pod:warpmeter_utilization:ratio_rate30m, 0.001)", ('{cluster="c1",namespace="ml",pod="a",pod_uid="u1"}', 1), ('{cluster="c1",namespace="ml",pod="b",pod_uid="u2"}', 0)),
+               samples("round(namespace:warpmeter_utilization:ratio_rate30m, 0.001)", ('{cluster="c1",namespace="ml"}', 0.5)),
+               samples("round(team:warpmeter_utilization:ratio_rate30m, 0.001)", ('{cluster="c1",team="vision"}', 0.5)),
+               samples("round(sum(pod_device:warpmeter_work_gpus:rate30m), 0.001)", ("{}", 0.5)),
+               samples("round(team:warpmeter_unused_cost_per_hour:rate30m, 0.001)", ('{cluster="c1",team="vision",currency="USD"}', 1)),
+               fires("WarpmeterPodUnder30Percent", pod="b")]})
+
+
 def joins():
     kube = lambda metric, value=1, **labels: [series(metric, {"cluster": "c1"} | labels, Life().gauge(value))]
     anonymous = {"team": "", "workload": "", "workload_kind": ""}
@@ -456,6 +468,25 @@ def joins():
          + kube("kube_pod_labels", namespace="ml", pod="b", uid="u2", label_team="other"),
          {45: [samples('sum by (pod, team, app, model, environment) (pod:warpmeter_attributes:last15m)', ('{pod="a",team="speech",app="asr",model="whisper",environment="prod"}', 1), ('{pod="b",team="vision"}', 1)),
                samples('round(sum by (team) (team:warpmeter_allocated_gpus:rate30m), 0.001)', ('{team="speech"}', 1), ('{team="vision"}', 1))]})
+    owner = lambda pod, kind, name: kube("kube_pod_owner", namespace="ml", pod=pod, uid=pod, owner_kind=kind, owner_name=name, owner_is_controller="true" if kind else "")
+    unowned = {"workload": "", "workload_kind": ""}
+    fleet = [item for name in "abcdefg" for item in pod(name=name, uid="u" + name, gpu="g" + name, active=1, info=unowned if name != "g" else ())]
+    case("whose pod it is, from kube-state-metrics where the daemon does not know it",
+         daemon() + fleet + owner("a", "ReplicaSet", "serve-6d4") + owner("b", "Job", "nightly-29") + owner("c", "StatefulSet", "db") + owner("d", "Node", "n1") + owner("e", "", "") + owner("f", "ReplicaSet", "alone")
+         + owner("g", "Job", "other")
+         + kube("kube_replicaset_owner", namespace="ml", replicaset="serve-6d4", owner_kind="Deployment", owner_name="serve", owner_is_controller="true")
+         + kube("kube_replicaset_owner", namespace="ml", replicaset="alone", owner_kind="<none>", owner_name="<none>", owner_is_controller="<none>")
+         + kube("kube_job_owner", namespace="ml", job_name="nightly-29", owner_kind="CronJob", owner_name="nightly", owner_is_controller="true"),
+         {45: [samples("sum by (pod, workload_kind, workload, team) (pod:warpmeter_attributes:last15m)",
+                       ('{pod="a",workload_kind="Deployment",workload="serve",team="vision"}', 1), ('{pod="b",workload_kind="CronJob",workload="nightly",team="vision"}', 1),
+                       ('{pod="c",workload_kind="StatefulSet",workload="db",team="vision"}', 1), ('{pod="d",team="vision"}', 1), ('{pod="e",team="vision"}', 1),
+                       ('{pod="f",workload_kind="ReplicaSet",workload="alone",team="vision"}', 1), ('{pod="g",workload_kind="Job",workload="train",team="vision"}', 1)),
+               samples("round(sum by (workload) (workload:warpmeter_allocated_gpus:rate30m), 0.001)",
+                       ("{}", 2), ('{workload="serve"}', 1), ('{workload="nightly"}', 1), ('{workload="db"}', 1), ('{workload="alone"}', 1), ('{workload="train"}', 1))]})
+    case("pods of a workload that only kube-state-metrics knows fire with its name",
+         daemon() + pod(active=0.1, no_evidence=0.9, info=unowned, price=3.0) + owner("a", "ReplicaSet", "serve-6d4")
+         + kube("kube_replicaset_owner", namespace="ml", replicaset="serve-6d4", owner_kind="Deployment", owner_name="serve", owner_is_controller="true"),
+         {70: [fires("WarpmeterPodUnder30Percent", pod="a", workload="serve", workload_kind="Deployment")]})
     request = lambda name, gpus: kube("kube_pod_container_resource_requests", gpus, namespace="ml", pod=name, container="c", resource="nvidia_com_gpu", unit="integer", node="")
     waits = lambda name: kube("kube_pod_status_scheduled", namespace="ml", pod=name, uid=name, condition="false")
     nodes = [item for node in ("n1", "n2") for item in daemon(node=node) + gpu("g-" + node, node=node, unallocated=1, engine=0) + gpu("h-" + node, node=node, unallocated=0, active=1, engine=1)]
@@ -463,6 +494,29 @@ def joins():
          nodes + request("two", 2) + waits("two") + request("one", 1) + waits("one") + request("nine", 9) + waits("nine") + request("runs", 2),
          {45: [samples("cluster:warpmeter_pending_gpus:sum", ('cluster:warpmeter_pending_gpus:sum{cluster="c1"}', 12)),
                samples("cluster:warpmeter_fragmented_gpus:sum", ('cluster:warpmeter_fragmented_gpus:sum{cluster="c1"}', 2))]})
+    sharing = lambda name, kind, mig="", profile="", node="n1": [series("warpmeter_gpu_info", target(node) | {"gpu_uuid": name, "mig": mig, "mig_profile": profile, "sharing": kind}, Life().gauge(1))]
+    case("slices and replicas that are free are not whole GPUs that are",
+         daemon() + gpu("w", unallocated=1, engine=0) + gpu("m", "", 2.0, unallocated=1, engine=0) + sharing("m", "mig") + sharing("w", "none") + request("two", 2) + waits("two")
+         + daemon(node="n2") + gpu("v", node="n2", unallocated=1, engine=0) + sharing("v", "none", node="n2"),
+         {20: [samples("round(node:warpmeter_free_whole_gpus:rate5m, 0.001)", ('{cluster="c1",node="n1"}', 1), ('{cluster="c1",node="n2"}', 1)),
+               samples("round(node:warpmeter_free_gpus:rate5m, 0.001)", ('{cluster="c1",node="n1"}', 3), ('{cluster="c1",node="n2"}', 1)),
+               samples("cluster:warpmeter_fragmented_gpus:sum", ('cluster:warpmeter_fragmented_gpus:sum{cluster="c1"}', 2))]})
+    wants = lambda name, profile, count=1: kube("kube_pod_container_resource_requests", count, namespace="ml", pod=name, container="c", resource="nvidia_com_mig_" + profile, unit="integer", node="") + waits(name)
+    # One GPU: a free 1g.10gb, a held 2g.20gb, and four slices that belong to no instance.
+    carved = (daemon() + sharing("m", "mig") + gpu("m", "i1", 1 / 7, unallocated=1, engine=0) + sharing("m", "mig", "i1", "1g.10gb")
+              + gpu("m", "i2", 2 / 7, active=1, engine=1) + sharing("m", "mig", "i2", "2g.20gb") + gpu("m", "", 4 / 7, unallocated=1))
+    case("pending pods that want a MIG profile, against free instances and slices",
+         carved + wants("fits", "1g_10gb") + wants("split", "3g_40gb") + wants("media", "1g_10gb_me") + wants("big", "7g_80gb") + kube("kube_pod_container_resource_requests", namespace="ml", pod="runs", container="c", resource="nvidia_com_mig_2g_20gb", unit="integer", node="n1"),
+         {20: [samples("cluster:warpmeter_pending_mig_instances:sum", *((f'cluster:warpmeter_pending_mig_instances:sum{{cluster="c1",mig_profile="{profile}"}}', 1) for profile in ("1g.10gb", "1g.10gb+me", "3g.40gb", "7g.80gb"))),
+               samples("cluster:warpmeter_free_mig_instances:count", ('cluster:warpmeter_free_mig_instances:count{cluster="c1",mig_profile="1g.10gb"}', 1)),
+               samples("round(cluster:warpmeter_fragmented_mig_gpus:sum * 7, 0.01)", ('{cluster="c1"}', 4))]})
+    case("a pending pod for whose profile an instance is free, or no slices are, is not fragmentation",
+         carved + wants("fits", "1g_10gb") + wants("big", "7g_80gb"), {20: [samples("cluster:warpmeter_fragmented_mig_gpus:sum")]})
+    labelled = lambda node, **labels: kube("kube_node_labels", node=node, **labels)
+    case("a node whose GPUs only DRA gives out is known by its labels",
+         daemon() + labelled("n1", label_nvidia_com_gpu_present="true") + labelled("n2", label_nvidia_com_gpu_present="true") + labelled("n3", label_feature_node_kubernetes_io_pci_10de_present="true")
+         + labelled("n4", label_kubernetes_io_arch="amd64") + labelled("n5", label_nvidia_com_gpu_present="false"),
+         {10: [], 30: [fires("WarpmeterNodeNotCovered", node="n2"), fires("WarpmeterNodeNotCovered", node="n3")]})
     case("how long jobs wait and run",
          daemon() + request("j-x", 1) + kube("kube_pod_owner", namespace="ml", pod="j-x", owner_kind="Job", owner_name="j", owner_is_controller="true")
          + kube("kube_job_created", 100, namespace="ml", job_name="j") + kube("kube_pod_status_scheduled_time", 400, namespace="ml", pod="j-x", uid="j")
@@ -495,7 +549,7 @@ def joins():
 
 def main():
     where = pathlib.Path(sys.argv[1])
-    for family in (pods, levels, free, telemetry, devices, joins):
+    for family in (pods, levels, free, telemetry, devices, borrowing, joins):
         family()
     for index, (name, content) in enumerate(CASES):
         (where / f"{index:03}.json").write_text(json.dumps(content))

@@ -22,8 +22,13 @@ TARGET = {"cluster", "node", "instance", "job"}
 FOREIGN = {
     "up": set(),
     "kube_node_status_capacity": {"resource", "unit"},
+    "kube_node_labels": {"label_nvidia_com_gpu_present", "label_feature_node_kubernetes_io_pci_10de_present"},
     "kube_pod_labels": {"namespace", "pod", "uid", "label_team", "label_app_kubernetes_io_name", "label_model", "label_environment"},
-    "kube_pod_owner": {"namespace", "pod", "uid", "owner_kind", "owner_name"},
+    "kube_pod_created": {"namespace", "pod", "uid"},
+    "kube_pod_owner": {"namespace", "pod", "uid", "owner_kind", "owner_name", "owner_is_controller"},
+    "kube_replicaset_owner": {"namespace", "replicaset", "owner_kind", "owner_name", "owner_is_controller"},
+    "kube_job_owner": {"namespace", "job_name", "owner_kind", "owner_name", "owner_is_controller"},
+    "kube_pod_resourceclaim_info": {"namespace", "pod", "uid", "claim_name", "resourceclaim_name", "resourceclaim_template_name"},
     "kube_pod_status_scheduled": {"namespace", "pod", "uid", "condition"},
     "kube_pod_status_scheduled_time": {"namespace", "pod", "uid"},
     "kube_pod_container_resource_requests": {"namespace", "pod", "uid", "container", "resource", "unit"},
@@ -45,7 +50,7 @@ FOREIGN = {
 }
 KEYWORDS = set(
     "and or unless on ignoring group_left group_right by without offset bool sum min max avg count group topk bottomk rate increase resets absent time round"
-    " clamp_min clamp_max label_replace sort_desc timestamp changes max_over_time min_over_time avg_over_time last_over_time count_over_time".split()
+    " clamp_min clamp_max label_replace sort_desc timestamp changes max_over_time min_over_time avg_over_time last_over_time count_over_time sum_over_time vector count_values".split()
 )
 LISTS = re.compile(r"\b(?:by|without|on|ignoring|group_left|group_right)\s*\(([^()]*)\)")
 SELECTOR = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)\s*\{([^{}]*)\}")
@@ -98,7 +103,7 @@ def check_query(where, expr, metrics, values):
                 for option in options:
                     if option not in values[label]:
                         complain(where, f"no {label} is called {option}")
-    everything = set().union(*metrics.values()) | TARGET
+    everything = set().union(*metrics.values()) | TARGET | set(re.findall(r'count_values[^"]*"(\w+)"', expr))
     for labels in LISTS.findall(expr):
         for label in filter(None, re.split(r"[,\s]+", labels)):
             if label not in everything and label not in ("job_name", "workload_kind"):
