@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
-use warpmeter_core::fact::{Fact, Health, Source};
+use warpmeter_core::fact::{Fact, Health, HealthState, Source};
 use warpmeter_core::identity::{GpuId, HostPid};
 use warpmeter_core::settings::Settings;
 use warpmeter_core::view::View;
@@ -33,6 +33,9 @@ use crate::recording::{Recorder, RecordingError};
 
 /// How often the pods' file is looked at.
 const PODS_EVERY: Duration = Duration::from_secs(1);
+
+/// How often a health that has not changed is told again.
+const HEALTH_EVERY: Duration = Duration::from_mins(1);
 
 /// How often a source that knows by itself when it is due is asked.
 const POLL_EVERY: Duration = Duration::from_millis(200);
@@ -258,11 +261,7 @@ fn start_pods(
             let mut file = PodsFile::new(&path);
             threads.start("pods", move |stop| {
                 poll_until(stop, &pods, |facts| {
-                    let began = Instant::now();
                     file.poll(facts);
-                    facts.push(Fact::Poll {
-                        took: u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX),
-                    });
                     pause(PODS_EVERY, stop);
                     file.health()
                 });
@@ -284,14 +283,15 @@ fn start_pods(
     }
 }
 
-/// Polls a source five times a second, and tells its health when that changes.
+/// Polls a source five times a second, and tells its health when that changes, or once a minute: it may have been lost.
 fn poll_until(stop: &AtomicBool, intake: &Intake, mut poll: impl FnMut(&mut Vec<Fact>) -> Health) {
     let mut facts = Vec::new();
-    let mut told: Option<Health> = None;
+    let mut told: Option<(Health, Instant)> = None;
     while !stop.load(Ordering::Relaxed) {
         let health = poll(&mut facts);
-        if told.as_ref() != Some(&health) {
-            told = Some(health.clone());
+        let known = |(told, at): &(Health, Instant)| *told == health && at.elapsed() < HEALTH_EVERY;
+        if !told.as_ref().is_some_and(known) {
+            told = Some((health.clone(), Instant::now()));
             facts.push(Fact::Health(health));
         }
         for fact in facts.drain(..) {
@@ -345,8 +345,8 @@ fn watch_host(
             source.poll(&wanted.into_iter().collect::<Vec<_>>(), &mut facts);
             also.clear();
             let took = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
-            facts.push(Fact::Poll { took });
             let now = source.health();
+            facts.push(Fact::Poll { took, answered: now.state != HealthState::Down });
             if health.as_ref() != Some(&now) {
                 health = Some(now.clone());
                 facts.push(Fact::Health(now));

@@ -272,6 +272,10 @@ impl Fold {
     }
 
     fn pods(&mut self, pods: &Pods, at: MonoNs) {
+        // Sent again in case it was lost on its way: nothing is new.
+        if self.heard && self.given == *pods {
+            return;
+        }
         self.given = pods.clone();
         self.heard = true;
         self.identify(at);
