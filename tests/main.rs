@@ -7,6 +7,7 @@
 )]
 
 mod accuracy;
+mod answers;
 mod attribution;
 mod changes;
 mod chaos;

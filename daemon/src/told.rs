@@ -73,7 +73,8 @@ mod tests {
     #[test]
     fn a_change_of_state_is_always_told_and_what_stays_never_again() {
         let states = [HealthState::Up, HealthState::Degraded, HealthState::Down];
-        let changing = (0..300).map(|second| (second, states[second as usize / 10 % 3], String::new()));
+        let states = states.iter().cycle().flat_map(|state| [*state; 10]);
+        let changing = (0..300).zip(states).map(|(second, state)| (second, state, String::new()));
         assert_eq!(lines(changing), (0..30).map(|turn| turn * 10).collect::<Vec<_>>());
     }
 

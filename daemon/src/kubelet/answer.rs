@@ -178,9 +178,9 @@ impl Reader<'_> {
             }
         }
         if draft.holds() {
-            self.holders.put(key, draft)
+            self.holders.put(key, draft);
         } else {
-            self.others.put(key, draft)
+            self.others.put(key, draft);
         }
         Ok(())
     }

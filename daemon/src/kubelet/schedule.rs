@@ -125,7 +125,7 @@ mod tests {
         let mut once = Schedule::new(REFRESH);
         once.asked(start, false);
         once.hasten();
-        assert!(!once.is_due(start + RESPITE - SPACING));
+        assert!(!once.is_due(start + RESPITE / 2));
         assert!(once.is_due(start + RESPITE));
         // After 0, 5, 10, 20 seconds, and then every 15.
         assert_eq!(watch(&mut Schedule::new(REFRESH), start, 240, false, Schedule::hasten), 18);

@@ -75,8 +75,8 @@ impl<'a> Fields<'a> {
     }
 
     fn take(&mut self, length: u64) -> Result<&'a [u8], Malformed> {
-        let length = usize::try_from(length).map_err(|_| Malformed)?;
-        let (taken, rest) = self.rest.split_at_checked(length).ok_or(Malformed)?;
+        let within = usize::try_from(length).ok().and_then(|length| self.rest.split_at_checked(length));
+        let (taken, rest) = within.ok_or(Malformed)?;
         self.rest = rest;
         Ok(taken)
     }

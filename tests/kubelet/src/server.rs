@@ -178,12 +178,14 @@ async fn serve(mut stream: UnixStream, state: Shared) {
         drop(stream.write_all(bytes).await);
         return;
     }
+    let calls = state.clone();
     let server = PodResourcesListerServer::new(state);
     let service = service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
-        let (mut server, manner) = (server.clone(), manner.clone());
+        let (mut server, manner, calls) = (server.clone(), manner.clone(), calls.clone());
         async move {
             Ok::<_, Infallible>(match manner {
                 Manner::Lists(list) if request.uri().path().ends_with("/List") => {
+                    calls.lock().calls.list += 1;
                     raw::answer(list, request).await
                 }
                 _ => infallible(server.call(request).await),

@@ -133,7 +133,9 @@ proptest! {
         let accounts = |facts: &[Sample]| {
             let (_, mut views) = run(&settings, facts, |_| {});
             // Only that they came is counted.
-            views.iter_mut().for_each(|view| view.sources.clear());
+            for view in &mut views {
+                view.sources.clear();
+            }
             views
         };
         prop_assert_eq!(accounts(&again), accounts(&facts));

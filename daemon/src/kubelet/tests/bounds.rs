@@ -103,7 +103,7 @@ fn an_offer_that_is_no_message_takes_nothing_from_the_pods() {
 #[test]
 fn pods_that_are_left_out_degrade_the_source_and_it_says_what_is_lost() {
     let mut kubelet = Kubelet::new().unwrap();
-    kubelet.list((0..PODS + 1).map(|number| holder(&format!("p{number:05}"), &[&gpu(0)])).collect());
+    kubelet.list((0..=PODS).map(|number| holder(&format!("p{number:05}"), &[&gpu(0)])).collect());
     let (pods, _, source) = ask(&mut kubelet);
     assert_eq!((pods.pods.len(), state(&source)), (PODS, HealthState::Degraded));
     let reason = source.health().reason;
