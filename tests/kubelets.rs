@@ -50,10 +50,11 @@ fn t32_whatever_the_kubelet_does_the_last_mapping_stays_and_no_scrape_waits() {
         node.list(list.clone());
         // Made anew, the socket ends the wait of earlier failures.
         node.start().unwrap();
-        daemon.until_status("the health to say why, and how old the mapping is", |status| {
+        daemon.until_status("the health to say why, and the status how old the mapping is", |status| {
             let sources = status["sources"].as_array().unwrap();
             let pods = sources.iter().find(|source| source["source"] == "pods").unwrap();
-            pods["reason"].as_str().is_some_and(|reason| reason.contains(word) && reason.contains("old"))
+            pods["reason"].as_str().is_some_and(|reason| reason.contains(word) && reason.contains("stay"))
+                && pods["last_answer_seconds_ago"].as_f64() > Some(0.0)
         });
         let began = Instant::now();
         let before = daemon.scrape();

@@ -17,7 +17,7 @@ done
 for pair in "warpmeter-exporter:aya nvml-wrapper nvml-wrapper-sys cudarc warpmeter-cuda warpmeter-ebpf" \
             "warpmeter-cuda:aya tokio prometheus warpmeter-ebpf warpmeter-exporter" \
             "warpmeter-ebpf:tokio prometheus nvml-wrapper cudarc warpmeter-cuda warpmeter-exporter" \
-            "warpmeter:warpmeter-simgpu warpmeter-workload warpmeter-demo warpmeter-tests"; do
+            "warpmeter:warpmeter-simgpu warpmeter-simkubelet warpmeter-workload warpmeter-demo warpmeter-tests prost"; do
   package=${pair%%:*}
   tree=$(all "$package")
   for banned in ${pair#*:}; do

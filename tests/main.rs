@@ -7,6 +7,7 @@
 )]
 
 mod accuracy;
+mod answers;
 mod arrivals;
 mod attribution;
 mod changes;

@@ -89,7 +89,7 @@ impl<'a> Driver<'a> {
         for fact in self.tools.sieve.drain() {
             outlet.fact(fact);
         }
-        outlet.fact(Fact::Poll { took: clock::now().since(began) });
+        outlet.fact(Fact::Poll { took: clock::now().since(began), answered: true });
         Ok(())
     }
 

@@ -121,7 +121,7 @@ mod tests {
         let mut outlet = Outlet::new(&mut emit);
         assert_eq!(outlet.touching("driver", || 5), 5);
         assert!(outlet.closed());
-        outlet.fact(Fact::Poll { took: 1 });
+        outlet.fact(Fact::Poll { took: 1, answered: true });
         assert_eq!(sent, 2);
     }
 }

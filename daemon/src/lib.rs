@@ -18,3 +18,4 @@ pub mod pipeline;
 pub mod pods;
 pub mod recording;
 pub mod run;
+mod told;

@@ -15,6 +15,7 @@ use warpmeter_core::view::View;
 
 use crate::clock;
 use crate::recording::{Recorder, RecordingError};
+use crate::told::Told;
 
 /// Facts that may wait for the pipeline: more than a minute of a large node.
 const CAPACITY: usize = 8192;
@@ -81,7 +82,7 @@ pub struct Pipeline {
     recorder: Option<Recorder>,
     host: Option<Sender<Wanted>>,
     holders: BTreeMap<GpuId, BTreeSet<HostPid>>,
-    health: BTreeMap<Source, Health>,
+    told: Told,
     pods: BTreeSet<PodUid>,
     unknown_pod: Arc<AtomicBool>,
     broken: Option<RecordingError>,
@@ -105,7 +106,7 @@ impl Pipeline {
                 recorder,
                 host,
                 holders: BTreeMap::new(),
-                health: BTreeMap::new(),
+                told: Told::default(),
                 pods: BTreeSet::new(),
                 unknown_pod,
                 broken: None,
@@ -159,10 +160,9 @@ impl Pipeline {
 
     fn take(&mut self, sample: Sample, publish: &mut impl FnMut(View)) {
         if let Fact::Health(health) = &sample.fact
-            && self.health.get(&sample.source) != Some(health)
+            && self.told.is_news(sample.source, health, sample.at)
         {
             log_change(sample.source, health);
-            self.health.insert(sample.source, health.clone());
         }
         self.notice_unknown_pod(&sample.fact);
         if let Some(recorder) = &mut self.recorder
@@ -238,7 +238,7 @@ impl Pipeline {
     }
 }
 
-/// A source's state is logged when it changes, and never again while it stays.
+/// What [`Told`] finds worth a line.
 fn log_change(source: Source, health: &Health) {
     let (source, state, reason) = (source.label(), health.state.label(), &health.reason);
     match health.state {

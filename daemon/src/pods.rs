@@ -16,9 +16,9 @@
 mod format;
 
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
 
-use warpmeter_core::fact::{Discard, Fact, Health, HealthState};
+use warpmeter_core::fact::{Discard, Fact, Health, HealthState, Pods};
 
 use crate::config::Problem;
 
@@ -27,11 +27,16 @@ pub use format::parse;
 /// Problems of a file that its source's health names.
 const SHOWN: usize = 10;
 
+/// How often what has not changed is sent all the same: it may have been lost on its way.
+const AGAIN: Duration = Duration::from_mins(1);
+
 /// Reads the file again whenever it changes. A file with problems changes nothing but this source's health.
 #[derive(Debug)]
 pub struct PodsFile {
     path: PathBuf,
     read: Option<SystemTime>,
+    /// What was sent last, and when.
+    sent: Option<(Pods, Instant)>,
     health: Health,
 }
 
@@ -41,12 +46,30 @@ impl PodsFile {
         Self {
             path: path.to_owned(),
             read: None,
+            sent: None,
             health: Health { state: HealthState::Down, reason: "not read yet".into() },
         }
     }
 
-    /// Appends what has changed.
+    /// Appends what has changed, once a minute all of it, and a [`Fact::Poll`] that says whether the file holds.
     pub fn poll(&mut self, out: &mut Vec<Fact>) {
+        self.poll_at(Instant::now(), out);
+    }
+
+    fn poll_at(&mut self, now: Instant, out: &mut Vec<Fact>) {
+        let began = Instant::now();
+        self.look(now, out);
+        if let Some((pods, at)) = &mut self.sent
+            && now.saturating_duration_since(*at) >= AGAIN
+        {
+            *at = now;
+            out.push(Fact::Pods(pods.clone()));
+        }
+        let took = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        out.push(Fact::Poll { took, answered: self.health.state == HealthState::Up });
+    }
+
+    fn look(&mut self, now: Instant, out: &mut Vec<Fact>) {
         let health = match std::fs::metadata(&self.path).and_then(|metadata| metadata.modified()) {
             Ok(modified) if self.read == Some(modified) => return,
             Ok(modified) => {
@@ -54,7 +77,8 @@ impl PodsFile {
                 match std::fs::read_to_string(&self.path) {
                     Ok(text) => match parse(&text) {
                         Ok(pods) => {
-                            out.push(Fact::Pods(pods));
+                            out.push(Fact::Pods(pods.clone()));
+                            self.sent = Some((pods, now));
                             Health { state: HealthState::Up, reason: String::new() }
                         }
                         Err(problems) => {
@@ -108,21 +132,27 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("pods.toml");
         let mut source = PodsFile::new(&path);
-        let mut poll = || {
+        let start = Instant::now();
+        let mut poll_after = |seconds| {
             let mut facts = Vec::new();
-            source.poll(&mut facts);
-            (facts, source.health().state)
+            source.poll_at(start + Duration::from_secs(seconds), &mut facts);
+            let Some(Fact::Poll { answered, .. }) = facts.pop() else { panic!("no end of a round") };
+            (facts, answered, source.health().state)
         };
-        assert_eq!(poll(), (Vec::new(), HealthState::Down));
+        assert_eq!(poll_after(0), (Vec::new(), false, HealthState::Down));
         std::fs::write(&path, "").unwrap();
-        assert_eq!(poll(), (vec![Fact::Pods(Pods::default())], HealthState::Up));
-        assert_eq!(poll(), (Vec::new(), HealthState::Up));
+        assert_eq!(poll_after(1), (vec![Fact::Pods(Pods::default())], true, HealthState::Up));
+        assert_eq!(poll_after(2), (Vec::new(), true, HealthState::Up));
+        let again = (vec![Fact::Pods(Pods::default())], true, HealthState::Up);
+        assert_eq!(poll_after(61), again, "it may have been lost");
+        assert_eq!(poll_after(62), (Vec::new(), true, HealthState::Up));
         std::fs::write(&path, "nonsense").unwrap();
-        let later = SystemTime::now() + std::time::Duration::from_secs(5);
+        let later = SystemTime::now() + Duration::from_secs(5);
         std::fs::File::options().append(true).open(&path).unwrap().set_modified(later).unwrap();
-        let (facts, state) = poll();
+        let (facts, answered, state) = poll_after(63);
         assert!(matches!(&facts[..], [Fact::Discarded { .. }]));
-        assert_eq!(state, HealthState::Degraded);
+        assert_eq!((answered, state), (false, HealthState::Degraded));
+        assert_eq!(poll_after(64), (Vec::new(), false, HealthState::Degraded), "told once");
         let reason = source.health().reason;
         assert!(reason.contains(&format!("{}:1:", path.display())), "{reason}");
     }

@@ -9,7 +9,7 @@ trap '[ -z "$server" ] || kill "$server" 2>/dev/null || true; rm -rf "$work"' EX
 python3 -m venv "$work/venv"
 "$work/venv/bin/pip" install --quiet grpcio grpcio-tools
 mkdir "$work/stubs"
-"$work/venv/bin/python" -m grpc_tools.protoc -I daemon/src/kubelet/proto \
+"$work/venv/bin/python" -m grpc_tools.protoc -I tests/kubelet \
   --python_out="$work/stubs" --grpc_python_out="$work/stubs" podresources.proto
 
 # The server ends when nobody holds the other end of its input.

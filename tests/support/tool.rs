@@ -45,8 +45,22 @@ pub fn handles(pid: u32, directory: &Path) -> Vec<String> {
 
 /// Resident bytes of a process; 0 if it has ended.
 pub fn resident(pid: u32) -> u64 {
+    memory(pid, "VmRSS:")
+}
+
+/// The most resident bytes that a process has had since [`forget_peak`]; 0 if it has ended.
+pub fn peak(pid: u32) -> u64 {
+    memory(pid, "VmHWM:")
+}
+
+/// Lets the peak of a process begin anew.
+pub fn forget_peak(pid: u32) {
+    std::fs::write(format!("/proc/{pid}/clear_refs"), "5").unwrap();
+}
+
+fn memory(pid: u32, kind: &str) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let line = status.lines().find_map(|line| line.strip_prefix(kind));
     let kib = line.and_then(|line| line.trim().strip_suffix(" kB")).and_then(|kib| kib.parse::<u64>().ok());
     kib.unwrap_or(0) * 1024
 }

@@ -93,6 +93,10 @@ pub enum Fact {
     Poll {
         /// Nanoseconds that the round took.
         took: u64,
+        /// Whether it was answered: then what the source has told holds as of now, also if there was nothing new to
+        /// tell. Recordings of earlier releases do not say.
+        #[serde(default)]
+        answered: bool,
     },
     /// Values that cannot be right were left out.
     Discarded {

@@ -282,6 +282,10 @@ impl Fold {
     }
 
     fn pods(&mut self, pods: &Pods, at: MonoNs) {
+        // Sent again in case it was lost on its way: nothing is new.
+        if self.heard && self.given == *pods {
+            return;
+        }
         self.given = pods.clone();
         if !self.heard && self.settings.infer_until_heard {
             // Time that is still open is taken to be as the first word says, not as nobody's.

@@ -10,6 +10,7 @@ use crate::view::SourceView;
 struct Account {
     health: Option<(Health, MonoNs)>,
     last_fact: Option<MonoNs>,
+    last_answer: Option<MonoNs>,
     facts: u64,
     lost: u64,
     polls: u64,
@@ -38,7 +39,10 @@ impl Sources {
                 };
                 account.health = Some((health.clone(), since));
             }
-            Fact::Poll { took } => {
+            Fact::Poll { took, answered } => {
+                if *answered {
+                    account.last_answer = account.last_answer.max(Some(sample.at));
+                }
                 account.polls += 1;
                 account.poll_nanos = account.poll_nanos.saturating_add(*took);
             }
@@ -74,6 +78,7 @@ impl Sources {
                 reason,
                 since,
                 last_fact: account.last_fact,
+                last_answer: account.last_answer,
                 facts: account.facts,
                 lost: account.lost,
                 polls: account.polls,

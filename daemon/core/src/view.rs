@@ -266,6 +266,8 @@ pub struct SourceView {
     pub since: MonoNs,
     /// When its last fact was observed.
     pub last_fact: Option<MonoNs>,
+    /// When it was last answered: what it has told holds as of then.
+    pub last_answer: Option<MonoNs>,
     /// Facts received.
     pub facts: u64,
     /// Facts lost.

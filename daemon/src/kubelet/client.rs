@@ -9,30 +9,36 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use hyper::body::Incoming;
+use hyper::body::{Buf, Bytes, Incoming};
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::UnixStream;
 use tokio::time::{Instant, timeout_at};
 use tonic::body::Body;
+use tonic::client::Grpc;
+use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
+use tonic::codegen::http::uri::PathAndQuery;
 use tonic::codegen::{Service, http};
 use tonic::{Code, Request, Status};
 
-use super::proto::{
-    AllocatableResourcesRequest, ContainerDevices, ListPodResourcesRequest, PodResources,
-    PodResourcesListerClient,
-};
+use super::bounds;
+use super::wire::Malformed;
+
+/// Who holds what: gives a `ListPodResourcesResponse`.
+const LIST: &str = "/v1.PodResourcesLister/List";
+/// What there is to hold: gives an `AllocatableResourcesResponse`.
+const OFFER: &str = "/v1.PodResourcesLister/GetAllocatableResources";
 
 /// The largest answer that is read: the limit that Kubernetes' own clients set. A node's is some ten kilobytes.
 pub(super) const LARGEST: usize = 16 << 20;
 /// How much is shown of what the other side wrote.
 const SHOWN: usize = 160;
 
-/// What the kubelet says.
+/// What the kubelet says, as it came.
 #[derive(Debug)]
 pub(super) struct Answer {
-    /// Every pod, and what its containers hold.
-    pub pods: Vec<PodResources>,
+    /// Every pod, and what its containers hold: a `ListPodResourcesResponse`.
+    pub pods: Bytes,
     /// Every device that there is to hold.
     pub offered: Offered,
 }
@@ -40,8 +46,8 @@ pub(super) struct Answer {
 /// Every device that device plugins offer.
 #[derive(Debug)]
 pub(super) enum Offered {
-    /// These.
-    Devices(Vec<ContainerDevices>),
+    /// These: an `AllocatableResourcesResponse`.
+    Devices(Bytes),
     /// This kubelet does not tell.
     Unserved,
     /// It does, but has not this time.
@@ -63,6 +69,12 @@ pub(super) enum AskError {
     /// It answers more than is read.
     #[error("its answer is larger than {} MiB", LARGEST >> 20)]
     TooLarge,
+    /// It offers more than is counted.
+    #[error("it offers more than {} parts of devices", bounds::PARTS)]
+    TooMany,
+    /// Its answer cannot be read.
+    #[error("its answer cannot be read: {0}")]
+    Malformed(#[from] Malformed),
     /// It answers with an error.
     #[error("it answers {code:?} {message:?}")]
     Refused {
@@ -87,15 +99,13 @@ async fn converse(socket: &Path, deadline: Duration) -> Result<Answer, AskError>
     let late = |_| AskError::Deadline(deadline);
     let (mut kubelet, pods) = timeout_at(until, async {
         let mut kubelet = connect(socket).await?;
-        let request = with_deadline(ListPodResourcesRequest {}, deadline);
-        let list = kubelet.list(request).await.map_err(|status| AskError::from(&status))?;
-        Ok::<_, AskError>((kubelet, list.into_inner().pod_resources))
+        let pods = call(&mut kubelet, LIST, deadline).await.map_err(|status| AskError::from(&status))?;
+        Ok::<_, AskError>((kubelet, pods))
     })
     .await
     .map_err(late)??;
-    let request = with_deadline(AllocatableResourcesRequest {}, deadline);
-    let offered = match timeout_at(until, kubelet.get_allocatable_resources(request)).await.map_err(late) {
-        Ok(Ok(offered)) => Offered::Devices(offered.into_inner().devices),
+    let offered = match timeout_at(until, call(&mut kubelet, OFFER, deadline)).await.map_err(late) {
+        Ok(Ok(devices)) => Offered::Devices(devices),
         Ok(Err(status)) if is_unserved(&status) => Offered::Unserved,
         Ok(Err(status)) => Offered::Failed(AskError::from(&status)),
         Err(error) => Offered::Failed(error),
@@ -103,7 +113,7 @@ async fn converse(socket: &Path, deadline: Duration) -> Result<Answer, AskError>
     Ok(Answer { pods, offered })
 }
 
-async fn connect(socket: &Path) -> Result<PodResourcesListerClient<Connection>, AskError> {
+async fn connect(socket: &Path) -> Result<Grpc<Connection>, AskError> {
     let stream = UnixStream::connect(socket).await.map_err(AskError::Connect)?;
     let (sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
         .await
@@ -111,13 +121,58 @@ async fn connect(socket: &Path) -> Result<PodResourcesListerClient<Connection>, 
     // Ends with the runtime, or by itself with an error that the next call reports.
     tokio::spawn(connection);
     let origin = http::Uri::from_static("http://localhost");
-    Ok(PodResourcesListerClient::with_origin(Connection(sender), origin).max_decoding_message_size(LARGEST))
+    Ok(Grpc::with_origin(Connection(sender), origin).max_decoding_message_size(LARGEST))
 }
 
-fn with_deadline<T>(message: T, deadline: Duration) -> Request<T> {
-    let mut request = Request::new(message);
+/// Calls `method`, whose request is an empty message.
+async fn call(
+    kubelet: &mut Grpc<Connection>,
+    method: &'static str,
+    deadline: Duration,
+) -> Result<Bytes, Status> {
+    kubelet.ready().await.map_err(|error| Status::from_error(error.into()))?;
+    let mut request = Request::new(());
     request.set_timeout(deadline);
-    request
+    let response = kubelet.unary(request, PathAndQuery::from_static(method), AsIs).await?;
+    Ok(response.into_inner())
+}
+
+/// Sends empty messages and leaves answers as they are: see [`super::wire`].
+#[derive(Debug, Clone, Copy)]
+struct AsIs;
+
+impl Codec for AsIs {
+    type Encode = ();
+    type Decode = Bytes;
+    type Encoder = Self;
+    type Decoder = Self;
+
+    fn encoder(&mut self) -> Self {
+        *self
+    }
+
+    fn decoder(&mut self) -> Self {
+        *self
+    }
+}
+
+impl Encoder for AsIs {
+    type Item = ();
+    type Error = Status;
+
+    fn encode(&mut self, (): (), _: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        Ok(())
+    }
+}
+
+impl Decoder for AsIs {
+    type Item = Bytes;
+    type Error = Status;
+
+    fn decode(&mut self, message: &mut DecodeBuf<'_>) -> Result<Option<Bytes>, Status> {
+        let length = message.remaining();
+        Ok(Some(message.copy_to_bytes(length)))
+    }
 }
 
 /// A kubelet answers so if it is too old for a method, or has it switched off.

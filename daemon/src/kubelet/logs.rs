@@ -23,9 +23,42 @@ pub(super) type Named = (Arc<str>, ContainerId);
 pub(super) struct Logs {
     pods: Directory,
     containers: Directory,
-    newest: BTreeMap<PodName, PodUid>,
-    linked: BTreeMap<PodName, PodUid>,
+    newest: Latest,
+    linked: Latest,
     named: BTreeMap<PodUid, BTreeSet<Named>>,
+}
+
+/// Of the pods that have had a name, the one that came last.
+///
+/// Those that a reading finds came after those that were there at an earlier one. Between those that it finds together,
+/// as at the start, only the wall clock's time of their making decides, and a clock that was set back in between tells
+/// it wrong until the older one's logs are gone. Nothing else that a directory has tells more: inodes are used again.
+#[derive(Debug, Default)]
+struct Latest {
+    uids: BTreeMap<PodName, PodUid>,
+    reading: u64,
+    /// In which reading each was found first.
+    first: BTreeMap<PodUid, u64>,
+}
+
+impl Latest {
+    /// Takes what is there now, and when it was made.
+    fn read(&mut self, found: impl IntoIterator<Item = (PodName, PodUid, SystemTime)>) {
+        self.reading += 1;
+        let mut first = BTreeMap::new();
+        let mut latest: BTreeMap<PodName, (u64, SystemTime, PodUid)> = BTreeMap::new();
+        for (name, uid, made) in found {
+            let reading = self.first.get(&uid).copied().unwrap_or(self.reading);
+            first.insert(uid.clone(), reading);
+            let candidate = (reading, made, uid);
+            let known = latest.entry(name).or_insert_with(|| candidate.clone());
+            if candidate > *known {
+                *known = candidate;
+            }
+        }
+        self.first = first;
+        self.uids = latest.into_iter().map(|(name, (.., uid))| (name, uid)).collect();
+    }
 }
 
 /// A directory, and what came of reading it last.
@@ -69,8 +102,8 @@ impl Logs {
         Self {
             pods: Directory::new(&options.pod_logs),
             containers: Directory::new(&options.container_logs),
-            newest: BTreeMap::new(),
-            linked: BTreeMap::new(),
+            newest: Latest::default(),
+            linked: Latest::default(),
             named: BTreeMap::new(),
         }
     }
@@ -87,7 +120,7 @@ impl Logs {
 
     /// The UID of the pod that has `name`: of several the one that came last.
     pub(super) fn uid(&self, name: &PodName) -> Option<&PodUid> {
-        self.newest.get(name).or_else(|| self.linked.get(name))
+        self.newest.uids.get(name).or_else(|| self.linked.uids.get(name))
     }
 
     /// All containers that a pod has had so far and still has logs of, also those that the kubelet does not list.
@@ -108,15 +141,13 @@ impl Logs {
     /// Reads all names. Those of a directory that cannot be read stay as they were.
     pub(super) fn read(&mut self) {
         if let Some(entries) = self.pods.entries() {
-            let mut newest: BTreeMap<PodName, (SystemTime, PodUid)> = BTreeMap::new();
-            for entry in entries {
-                let Some((name, uid)) = entry.file_name().to_str().and_then(pod_directory) else { continue };
-                keep_latest(&mut newest, name, (made(&entry), uid));
-            }
-            self.newest = without_times(newest);
+            self.newest.read(entries.iter().filter_map(|entry| {
+                let (name, uid) = entry.file_name().to_str().and_then(pod_directory)?;
+                Some((name, uid, made(entry)))
+            }));
         }
         if let Some(entries) = self.containers.entries() {
-            let mut linked: BTreeMap<PodName, (SystemTime, PodUid)> = BTreeMap::new();
+            let mut linked = Vec::new();
             self.named.clear();
             for entry in entries {
                 let Some((name, container)) = entry.file_name().to_str().and_then(container_link) else {
@@ -125,37 +156,22 @@ impl Logs {
                 let target = std::fs::read_link(entry.path()).ok();
                 let uid = match target.as_deref().and_then(pod_of_target).filter(|(pod, _)| *pod == name) {
                     Some((_, uid)) => {
-                        if !self.newest.contains_key(&name) {
-                            keep_latest(&mut linked, name, (made(&entry), uid.clone()));
+                        if !self.newest.uids.contains_key(&name) {
+                            linked.push((name, uid.clone(), made(&entry)));
                         }
                         uid
                     }
                     // Some runtimes keep the log elsewhere.
-                    None => match self.newest.get(&name) {
+                    None => match self.newest.uids.get(&name) {
                         Some(uid) => uid.clone(),
                         None => continue,
                     },
                 };
                 self.named.entry(uid).or_default().insert(container);
             }
-            self.linked = without_times(linked);
+            self.linked.read(linked);
         }
     }
-}
-
-fn keep_latest(
-    pods: &mut BTreeMap<PodName, (SystemTime, PodUid)>,
-    name: PodName,
-    candidate: (SystemTime, PodUid),
-) {
-    let latest = pods.entry(name).or_insert_with(|| candidate.clone());
-    if candidate > *latest {
-        *latest = candidate;
-    }
-}
-
-fn without_times(pods: BTreeMap<PodName, (SystemTime, PodUid)>) -> BTreeMap<PodName, PodUid> {
-    pods.into_iter().map(|(name, (_, uid))| (name, uid)).collect()
 }
 
 /// When an entry was made; where the file system does not keep that, when it changed last.

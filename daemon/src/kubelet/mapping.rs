@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use warpmeter_core::fact::{DeviceRef, Grant, GrantPart};
 
+use super::bounds::{GRANTS, PODS};
+
 /// A pod's namespace and name, which one pod of a node has at a time.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct PodName {
@@ -38,10 +40,16 @@ impl Mapping {
     pub(super) fn add_missing(&mut self, older: &Self, recently: impl Fn(&PodName) -> bool) {
         let held: BTreeSet<(DeviceRef, GrantPart)> =
             self.grants().map(|grant| (grant.device.clone(), grant.part)).collect();
+        let mut grants = held.len();
         for (name, holding) in &older.pods {
+            // Not much more than an answer holds, however often a kubelet restarts with other pods.
+            if self.pods.len() >= 4 * PODS || grants >= GRANTS {
+                break;
+            }
             if !self.pods.contains_key(name) && recently(name) {
                 let mut holding = holding.clone();
                 holding.grants.retain(|grant| !held.contains(&(grant.device.clone(), grant.part)));
+                grants += holding.grants.len();
                 self.pods.insert(name.clone(), holding);
             }
         }

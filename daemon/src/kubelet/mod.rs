@@ -17,6 +17,7 @@
 //!   which GPU a container gets.
 
 mod answer;
+mod bounds;
 mod client;
 mod dra;
 mod health;
@@ -24,10 +25,11 @@ mod id;
 mod logs;
 mod mapping;
 mod naming;
+mod odd;
 mod options;
-mod proto;
 mod schedule;
 mod source;
+mod wire;
 
 pub use answer::grants;
 pub use options::KubeletOptions;

@@ -8,6 +8,10 @@ use std::time::{Duration, Instant};
 pub(super) const SPACING: Duration = Duration::from_secs(1);
 /// How many times as long as usual it waits at most while the kubelet fails.
 const LONGEST_WAIT: u32 = 6;
+/// How many times sooner it asks a kubelet that fails if something happens: it may be well again.
+const HASTE: u32 = 4;
+/// But not sooner than so, unless it is due anyway.
+const RESPITE: Duration = Duration::from_secs(5);
 
 /// A file as it is now: another stamp, another file or another content. Inode numbers alone are soon used again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,7 +44,7 @@ impl Schedule {
         Self { refresh, socket: None, asked: None, failures: 0, early: false }
     }
 
-    /// Something happened that the kubelet knows of. Changes nothing while it fails.
+    /// Something happened that the kubelet knows of.
     pub(super) fn hasten(&mut self) {
         self.early = true;
     }
@@ -63,7 +67,11 @@ impl Schedule {
         let wait = match self.failures {
             0 if self.early => SPACING,
             0 => self.refresh,
-            failures => self.refresh.saturating_mul(2_u32.saturating_pow(failures - 1).min(LONGEST_WAIT)),
+            failures => {
+                let patient =
+                    self.refresh.saturating_mul(2_u32.saturating_pow(failures - 1).min(LONGEST_WAIT));
+                if self.early { (patient / HASTE).max(RESPITE).min(patient) } else { patient }
+            }
         };
         waited >= wait.max(SPACING)
     }
@@ -108,7 +116,24 @@ mod tests {
         assert_eq!(watch(&mut Schedule::new(REFRESH), start, 100, true, |_| {}), 10);
         let mut failing = Schedule::new(REFRESH);
         // After 0, 10, 30, 70 seconds, and then once a minute.
-        assert_eq!(watch(&mut failing, start, 240, false, Schedule::hasten), 6);
+        assert_eq!(watch(&mut failing, start, 240, false, |_| {}), 6);
+    }
+
+    #[test]
+    fn hastened_it_asks_a_kubelet_that_fails_sooner_but_not_without_end() {
+        let start = Instant::now();
+        let mut once = Schedule::new(REFRESH);
+        once.asked(start, false);
+        once.hasten();
+        assert!(!once.is_due(start + RESPITE / 2));
+        assert!(once.is_due(start + RESPITE));
+        // After 0, 5, 10, 20 seconds, and then every 15.
+        assert_eq!(watch(&mut Schedule::new(REFRESH), start, 240, false, Schedule::hasten), 18);
+        // Never later than if nothing had happened.
+        let mut quick = Schedule::new(2 * SPACING);
+        quick.asked(start, false);
+        quick.hasten();
+        assert!(quick.is_due(start + 2 * SPACING));
     }
 
     #[test]

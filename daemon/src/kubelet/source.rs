@@ -5,17 +5,21 @@ use std::time::{Duration, Instant};
 
 use warpmeter_core::fact::{DeviceRef, Discard, Fact, Grant, Health, Pods};
 
-use super::answer;
-use super::client::{self, Answer, AskError, Offered};
+use super::answer::{self, Offer, Reading};
+use super::bounds;
+use super::client::{self, AskError};
 use super::health::{self, Condition, Now};
 use super::logs::Logs;
 use super::mapping::{Holding, Mapping, PodName};
 use super::naming::Naming;
+use super::odd::Odd;
 use super::options::KubeletOptions;
 use super::schedule::{SPACING, Schedule, Stamp};
 
 /// How long a kubelet may take to know its pods again after it has made its socket.
 const SETTLING: Duration = Duration::from_secs(30);
+/// How often what has not changed is sent all the same: it may have been lost on its way.
+const AGAIN: Duration = Duration::from_mins(1);
 
 /// Asks the kubelet who holds which GPU. It has a thread of its own, since a question may take as long as its deadline.
 #[derive(Debug)]
@@ -35,9 +39,11 @@ pub struct KubeletSource {
     listed: BTreeMap<PodName, Instant>,
     /// When the names of logs were read last.
     named: Option<Instant>,
-    /// What the last answer had that was left out.
+    /// What the last answer had that was not understood.
     discarded: BTreeSet<(Discard, u64)>,
-    sent: Option<Pods>,
+    odd: Odd,
+    /// What was sent last, and when.
+    pub(super) sent: Option<(Pods, Instant)>,
 }
 
 impl KubeletSource {
@@ -55,6 +61,7 @@ impl KubeletSource {
             listed: BTreeMap::new(),
             named: None,
             discarded: BTreeSet::new(),
+            odd: Odd::default(),
             sent: None,
         }
     }
@@ -63,8 +70,9 @@ impl KubeletSource {
     ///
     /// Asks the kubelet every `refresh`; within a second of a pod's appearance, of a new socket or of
     /// [`Self::hasten`]; more seldom while it fails; never more than once a second. Takes little longer than `deadline`,
-    /// whatever the kubelet does. Each question appends a [`Fact::Poll`], an answer that differs a [`Fact::Pods`];
-    /// without an answer, what was last sent stays right as far as anybody knows.
+    /// whatever the kubelet does. Each question appends a [`Fact::Poll`] that says whether it was answered; an answer
+    /// that differs, or one a minute, a [`Fact::Pods`]. Without an answer, what was last sent stays right as far as
+    /// anybody knows.
     pub fn poll(&mut self, out: &mut Vec<Fact>) {
         let now = Now::read();
         match Stamp::of(&self.options.socket) {
@@ -104,35 +112,31 @@ impl KubeletSource {
     fn ask(&mut self, out: &mut Vec<Fact>) {
         let began = Instant::now();
         let answer = client::ask(&self.options.socket, self.options.deadline);
+        let reading =
+            answer.and_then(|answer| Ok(answer::read(answer, &self.options, self.unit_gpu.as_ref())?));
         let now = Now::read();
-        self.schedule.asked(now.mono, answer.is_ok());
-        match answer {
-            Ok(answer) => self.take(&answer, now, out),
+        let answered = reading.is_ok();
+        self.schedule.asked(now.mono, answered);
+        match reading {
+            Ok(reading) => self.take(reading, now, out),
             Err(error) => self.condition.fails(now, health::no_answer(&self.options.socket, &error)),
         }
         let took = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        out.push(Fact::Poll { took });
+        out.push(Fact::Poll { took, answered });
     }
 
-    fn take(&mut self, answer: &Answer, now: Now, out: &mut Vec<Fact>) {
+    fn take(&mut self, mut reading: Reading, now: Now, out: &mut Vec<Fact>) {
         self.condition.answered(now);
-        let reading = answer::read(answer, &self.options, self.unit_gpu.as_ref());
-        self.unit_gpu = reading.unit_gpu;
+        self.unit_gpu = reading.unit_gpu.take();
         for reason in [Discard::DeviceId, Discard::Garbage] {
             let new = reading.discarded.difference(&self.discarded).filter(|(new, _)| *new == reason).count();
             if let Some(count) = u64::try_from(new).ok().filter(|count| *count > 0) {
-                let example = reading.example.as_deref().filter(|_| reason == Discard::DeviceId);
-                tracing::warn!(
-                    count,
-                    reason = reason.label(),
-                    example,
-                    "the kubelet lists what cannot be understood"
-                );
                 out.push(Fact::Discarded { reason, count });
             }
         }
-        self.discarded = reading.discarded;
-        let mut mapping = reading.mapping;
+        self.odd.seen(now.mono, !reading.discarded.is_empty(), reading.example.as_deref());
+        self.discarded = std::mem::take(&mut reading.discarded);
+        let mut mapping = std::mem::take(&mut reading.mapping);
         let recent = |since: &Instant| now.mono.saturating_duration_since(*since) < SETTLING;
         self.listed.extend(mapping.pods.keys().map(|name| (name.clone(), now.mono)));
         // However often a kubelet restarts, a pod that it does not list outlasts its last listing by no more than this.
@@ -142,9 +146,9 @@ impl KubeletSource {
             if settling {
                 mapping.add_missing(older, |name| self.listed.contains_key(name));
             }
-            mapping.add_replicas(older, !settling && matches!(answer.offered, Offered::Devices(_)));
+            mapping.add_replicas(older, !settling && matches!(reading.offer, Offer::Known));
         }
-        let lacking = lacking(&answer.offered, &mapping, reading.loose_units);
+        let lacking = lacking(&reading, &mapping);
         self.mapping = Some(mapping);
         self.send(now.mono, out);
         self.condition.missing = lacking;
@@ -157,9 +161,11 @@ impl KubeletSource {
         self.named = Some(now);
         let Some(mapping) = &self.mapping else { return };
         let pods = self.naming.name(mapping, &self.logs, now);
-        if self.sent.as_ref() != Some(&pods) {
+        let known =
+            |(sent, at): &(Pods, Instant)| *sent == pods && now.saturating_duration_since(*at) < AGAIN;
+        if !self.sent.as_ref().is_some_and(known) {
             out.push(Fact::Pods(pods.clone()));
-            self.sent = Some(pods);
+            self.sent = Some((pods, now));
         }
     }
 
@@ -198,27 +204,54 @@ fn has_several_containers(holding: &Holding) -> bool {
     holders.any(|holder| Some(holder) != first)
 }
 
-/// What an answer lacks.
-fn lacking(offered: &Offered, mapping: &Mapping, loose_units: bool) -> Vec<String> {
+/// What an answer lacks, of which `mapping` was made.
+fn lacking(reading: &Reading, mapping: &Mapping) -> Vec<String> {
     let mut lacking = Vec::new();
     let guessed = "how many replicas a shared GPU has is taken from the highest number that is held";
-    match offered {
-        Offered::Devices(_) => {}
-        Offered::Unserved if !mapping.lacks_replicas() => {}
-        Offered::Unserved => lacking.push(format!(
+    match &reading.offer {
+        Offer::Known => {}
+        Offer::Unserved if !mapping.lacks_replicas() => {}
+        Offer::Unserved => lacking.push(format!(
             "{guessed}: this kubelet does not tell what is allocatable (Kubernetes 1.23 or later does)"
         )),
-        Offered::Failed(error) if mapping.lacks_replicas() => {
+        Offer::Failed(error) if mapping.lacks_replicas() => {
             lacking.push(format!("{guessed}: GetAllocatableResources: {error}"));
         }
-        Offered::Failed(error) => lacking.push(stale_offer(error)),
+        Offer::Failed(error) => lacking.push(stale_offer(error)),
     }
-    if loose_units {
+    if reading.loose_units {
         lacking.push(
             "units of GPU memory are granted on a node with several GPUs, and the kubelet does not know whose: such \
              pods hold nothing here, and their use counts as not granted"
                 .to_owned(),
         );
+    }
+    if reading.holders_left_out > 0 {
+        lacking.push(format!(
+            "{} pods that hold GPUs are left out, and their use counts as not granted: of all pods the first {} in \
+             order of name are taken, with no more than {} containers, {} devices and {} parts of devices together \
+             (see what makes so many)",
+            reading.holders_left_out,
+            bounds::PODS,
+            bounds::CONTAINERS,
+            bounds::PLACES,
+            bounds::GRANTS
+        ));
+    }
+    if reading.others_left_out > 0 {
+        lacking.push(format!(
+            "{} pods without GPUs are left out, and have no name if they use one all the same: only the first {} in \
+             order of name are taken, with {} containers",
+            reading.others_left_out,
+            bounds::PODS,
+            bounds::CONTAINERS
+        ));
+    }
+    if reading.more_discarded {
+        lacking.push(format!(
+            "more than {} ids and names cannot be understood, of which only so many are counted",
+            bounds::ODD
+        ));
     }
     lacking
 }

@@ -8,6 +8,7 @@ use warpmeter_simkubelet::{Kubelet, Manner, container, devices, pod};
 
 use super::{KubeletOptions, KubeletSource};
 
+mod bounds;
 mod faults;
 mod formats;
 mod interop;

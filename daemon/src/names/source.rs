@@ -81,7 +81,7 @@ impl NamesSource {
             }
         };
         self.due = Some(now + wait);
-        out.push(Fact::Poll { took });
+        out.push(Fact::Poll { took, answered: self.failed.is_none() });
     }
 
     /// Takes over an answer, and tells what is new of it.

@@ -23,6 +23,9 @@ use crate::pods::PodsFile;
 /// How often the pods' file is looked at, and whether a kubelet has come.
 const PODS_EVERY: Duration = Duration::from_secs(1);
 
+/// How often a health that has not changed is told again.
+const HEALTH_EVERY: Duration = Duration::from_mins(1);
+
 /// How often a source that knows by itself when it is due is asked.
 const POLL_EVERY: Duration = Duration::from_millis(200);
 
@@ -53,11 +56,7 @@ pub(super) fn start_pods(
             let mut file = PodsFile::new(&path);
             threads.start("pods", move |stop| {
                 poll_until(stop, &pods, |facts| {
-                    let began = Instant::now();
                     file.poll(facts);
-                    facts.push(Fact::Poll {
-                        took: u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX),
-                    });
                     pause(PODS_EVERY, stop);
                     file.health()
                 });
@@ -118,14 +117,15 @@ pub(super) fn start_names(
     })
 }
 
-/// Polls a source five times a second, and tells its health when that changes.
+/// Polls a source five times a second, and tells its health when that changes, or once a minute: it may have been lost.
 fn poll_until(stop: &AtomicBool, intake: &Intake, mut poll: impl FnMut(&mut Vec<Fact>) -> Health) {
     let mut facts = Vec::new();
-    let mut told: Option<Health> = None;
+    let mut told: Option<(Health, Instant)> = None;
     while !stop.load(Ordering::Relaxed) {
         let health = poll(&mut facts);
-        if told.as_ref() != Some(&health) {
-            told = Some(health.clone());
+        let known = |(told, at): &(Health, Instant)| *told == health && at.elapsed() < HEALTH_EVERY;
+        if !told.as_ref().is_some_and(known) {
+            told = Some((health.clone(), Instant::now()));
             facts.push(Fact::Health(health));
         }
         for fact in facts.drain(..) {
@@ -172,8 +172,8 @@ fn watch_host(
             source.poll(&wanted.into_iter().collect::<Vec<_>>(), &mut facts);
             also.clear();
             let took = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
-            facts.push(Fact::Poll { took });
             let now = source.health();
+            facts.push(Fact::Poll { took, answered: now.state != HealthState::Down });
             if health.as_ref() != Some(&now) {
                 health = Some(now.clone());
                 facts.push(Fact::Health(now));

@@ -208,6 +208,7 @@ fn source_view(window: u64, source: Source) -> SourceView {
         reason: String::new(),
         since: MonoNs(0),
         last_fact: Some(MonoNs(window * 1_000_000_000)),
+        last_answer: Some(MonoNs(window * 1_000_000_000)),
         facts: amount(window, 0),
         lost: 0,
         polls: window,

@@ -72,6 +72,19 @@ const FAMILIES: &[Family] = &[
             });
         },
     ),
+    gauge(
+        "warpmeter_source_last_answer_timestamp_seconds",
+        Unit::Timestamp,
+        Level::Minimal,
+        SOURCE,
+        "When the source was last answered in full: what it has told holds as of then, be it new or not. For the pods \
+         this is the age of the mapping of pods to devices.",
+        |view, rows| {
+            each(view, rows, |source, _| {
+                source.last_answer.and_then(|at| units::wall(view, at)).map(units::timestamp)
+            });
+        },
+    ),
     counter(
         "warpmeter_source_facts_total",
         Unit::Count,

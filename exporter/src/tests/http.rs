@@ -210,6 +210,7 @@ fn the_status_is_json_with_what_a_person_asks_first() {
     assert_eq!(status["sources"][1]["health"], "degraded");
     assert_eq!(status["sources"][1]["reason"], "cannot read /proc/1/fd");
     assert_eq!(status["sources"][1]["last_fact_seconds_ago"], 1.0);
+    assert_eq!(status["sources"][1]["last_answer_seconds_ago"], 3.0);
     assert_eq!(status["gpus"][0]["authority"]["sm"], "gpm_cycles");
     assert_eq!(status["gpus"][1]["instances"][0]["profile"], "3g.40gb");
     assert_eq!(status["gpus"][3]["down_because"], "fell off the bus");

@@ -328,6 +328,7 @@ fn source(source: Source) -> SourceView {
         reason: reason.into(),
         since: MonoNs(990 * SECOND),
         last_fact: Some(MonoNs(999 * SECOND)),
+        last_answer: Some(MonoNs(997 * SECOND)),
         facts: 1_000,
         lost: 1,
         polls: 500,

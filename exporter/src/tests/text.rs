@@ -157,7 +157,14 @@ fn what_is_unknown_has_no_series() {
         assert!(has(&name, "gpu_uuid", "GPU-a") && !has(&name, "gpu_uuid", "GPU-d"), "{name}");
     }
     assert!(!has("warpmeter_namespace_cost_total", "namespace", ""));
-    for name in ["up", "degraded", "last_fact_timestamp_seconds", "facts_total", "values_discarded_total"] {
+    for name in [
+        "up",
+        "degraded",
+        "last_fact_timestamp_seconds",
+        "last_answer_timestamp_seconds",
+        "facts_total",
+        "values_discarded_total",
+    ] {
         let name = format!("warpmeter_source_{name}");
         assert!(has(&name, "source", "host"), "{name}");
         assert!(!has(&name, "source", "daemon"), "{name}: it has not told its state");

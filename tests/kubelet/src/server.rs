@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use hyper::body::Bytes;
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -15,6 +16,7 @@ use tokio::sync::oneshot;
 use tonic::codegen::Service;
 use tonic::{Code, Request, Response, Status};
 
+use crate::raw;
 use crate::v1::pod_resources_lister_server::{PodResourcesLister, PodResourcesListerServer};
 use crate::v1::{
     AllocatableResourcesRequest, AllocatableResourcesResponse, ContainerDevices, GetPodResourcesRequest,
@@ -32,6 +34,8 @@ pub enum Manner {
     HangsWhenAskedMore,
     /// It accepts, and then is silent.
     Hangs,
+    /// It answers `List` with this message, whatever it is, and every other call as it should.
+    Lists(Bytes),
     /// It answers every call with this error.
     Refuses(Code, String),
     /// It is not a kubelet at all: it sends these bytes and hangs up.
@@ -72,7 +76,7 @@ impl Shared {
     async fn behave(&self, lists: bool) -> Result<(), Status> {
         let manner = self.lock().manner.clone();
         match manner {
-            Manner::Answers | Manner::Sends(_) => Ok(()),
+            Manner::Answers | Manner::Lists(_) | Manner::Sends(_) => Ok(()),
             Manner::OnlyLists | Manner::HangsWhenAskedMore if lists => Ok(()),
             Manner::OnlyLists => {
                 Err(Status::unimplemented("unknown method for service v1.PodResourcesLister"))
@@ -169,15 +173,24 @@ async fn accept(listener: std::os::unix::net::UnixListener, state: Shared) {
 
 async fn serve(mut stream: UnixStream, state: Shared) {
     let manner = state.lock().manner.clone();
-    if let Manner::Sends(bytes) = manner {
+    if let Manner::Sends(bytes) = &manner {
         // Whether they arrive is the other side's affair.
-        drop(stream.write_all(&bytes).await);
+        drop(stream.write_all(bytes).await);
         return;
     }
+    let calls = state.clone();
     let server = PodResourcesListerServer::new(state);
-    let service = service_fn(move |request| {
-        let mut server = server.clone();
-        async move { Ok::<_, Infallible>(infallible(server.call(request).await)) }
+    let service = service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
+        let (mut server, manner, calls) = (server.clone(), manner.clone(), calls.clone());
+        async move {
+            Ok::<_, Infallible>(match manner {
+                Manner::Lists(list) if request.uri().path().ends_with("/List") => {
+                    calls.lock().calls.list += 1;
+                    raw::answer(list, request).await
+                }
+                _ => infallible(server.call(request).await),
+            })
+        }
     });
     let connection =
         http2::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service);

@@ -10,7 +10,7 @@ use warpmeter_core::price::Money;
 use warpmeter_core::ratio::Ppb;
 use warpmeter_core::settings::Settings;
 use warpmeter_core::state::{Class, DeviceState, State};
-use warpmeter_core::time::SECOND;
+use warpmeter_core::time::{MonoNs, SECOND};
 use warpmeter_core::view::{AccountView, Evidence, View};
 
 use crate::node::{
@@ -442,7 +442,7 @@ fn an_ended_pods_counters_stay_for_a_while_and_its_gauges_go_at_once() {
     assert!(node.view.accounts.is_empty() && node.view.pods.is_empty());
     assert_eq!(
         node.view.namespaces[0].states.iter().sum::<u64>(),
-        node.view.gpus[0].devices[0].states[..4].iter().sum()
+        node.view.gpus[0].devices[0].states[..4].iter().sum::<u64>()
     );
 }
 
@@ -501,4 +501,23 @@ fn cycles_and_utilisation_samples_are_levels_too() {
         Part { sm_active: Some(Level::Cycles { active: 1, elapsed: 4 }), ..part(None, Some(50), &[]) };
     node.parts(1, vec![cycles]).tick(3);
     assert_eq!(node.account("p").activity.sm_active, Some(SECOND / 4));
+}
+
+#[test]
+fn only_an_answer_confirms_what_a_source_has_told() {
+    let mut node = whole_gpu();
+    let confirmed = |node: &Node| {
+        let pods = node.view.sources.iter().find(|source| source.source == Source::Pods).unwrap();
+        (pods.last_answer, pods.last_fact.map(|at| at.0))
+    };
+    let round = |answered| Fact::Poll { took: 1, answered };
+    node.put(SECOND, Source::Pods, round(true)).second(1, Some(50), &[]).tick(4);
+    let at = BEGIN + SECOND;
+    assert_eq!(confirmed(&node), (Some(MonoNs(at)), Some(at)));
+    let down = Fact::Health(Health { state: HealthState::Down, reason: "it hangs".into() });
+    node.put(5 * SECOND, Source::Pods, round(false)).put(6 * SECOND, Source::Pods, down);
+    node.second(2, Some(50), &[]).tick(9);
+    assert_eq!(confirmed(&node), (Some(MonoNs(at)), Some(BEGIN + 6 * SECOND)), "a question is no answer");
+    let old: Fact = serde_json::from_str(r#"{"poll":{"took":5}}"#).unwrap();
+    assert_eq!(old, Fact::Poll { took: 5, answered: false }, "a recording that does not say");
 }

@@ -1,7 +1,7 @@
 //! What holds of every node, however it behaves.
 
 use proptest::prelude::*;
-use warpmeter_core::fact::Sample;
+use warpmeter_core::fact::{Fact, Sample};
 use warpmeter_core::fold::Fold;
 use warpmeter_core::identity::{DeviceId, Owner};
 use warpmeter_core::settings::Settings;
@@ -104,8 +104,42 @@ fn cases() -> u32 {
     option_env!("WARPMETER_PROPERTY_CASES").and_then(|text| text.parse().ok()).unwrap_or(300)
 }
 
+/// The same facts, with who holds what told again and again while it does not change.
+fn repeating(facts: &[Sample], random: &mut Random) -> Vec<Sample> {
+    let mut all = Vec::new();
+    let mut told: Option<&Sample> = None;
+    for (index, sample) in facts.iter().enumerate() {
+        all.push(sample.clone());
+        if matches!(sample.fact, Fact::Pods(_)) {
+            told = Some(sample);
+        }
+        let anew = facts[index..].iter().take_while(|later| later.at == sample.at);
+        let alone = !anew.clone().any(|later| matches!(later.fact, Fact::Pods(_)));
+        if let Some(told) = told.filter(|told| alone && told.at < sample.at && random.chance(30)) {
+            all.push(Sample { at: sample.at, ..told.clone() });
+        }
+    }
+    all.sort();
+    all
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(cases()))]
+
+    #[test]
+    fn pods_that_are_told_again_change_nothing(seed in any::<u64>()) {
+        let (settings, facts) = random(seed, 30);
+        let again = repeating(&facts, &mut Random(seed));
+        let accounts = |facts: &[Sample]| {
+            let (_, mut views) = run(&settings, facts, |_| {});
+            // Only that they came is counted.
+            for view in &mut views {
+                view.sources.clear();
+            }
+            views
+        };
+        prop_assert_eq!(accounts(&again), accounts(&facts));
+    }
 
     #[test]
     fn both_ledgers_conserve_and_totals_never_fall(seed in any::<u64>()) {

@@ -99,6 +99,24 @@ fn of_pods_of_the_same_name_the_latest_counts() {
 }
 
 #[test]
+fn a_wall_clock_that_is_set_back_makes_no_pod_older_that_came_later() {
+    let at = |seconds| SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(seconds);
+    let pod = |uid: &str, made| (name("ns", "p"), PodUid::new(uid), at(made));
+    let mut latest = Latest::default();
+    let mut read = |pods: &[_]| {
+        latest.read(pods.iter().cloned());
+        latest.uids.get(&name("ns", "p")).map(|uid| uid.as_str().to_owned())
+    };
+    // Found together, the time of making tells them apart.
+    assert_eq!(read(&[pod("b", 200), pod("a", 100)]).as_deref(), Some("b"));
+    assert_eq!(read(&[pod("a", 100), pod("c", 50), pod("b", 200)]).as_deref(), Some("c"));
+    assert_eq!(read(&[pod("a", 100), pod("c", 50)]).as_deref(), Some("c"));
+    assert_eq!(read(&[pod("a", 100)]).as_deref(), Some("a"));
+    assert_eq!(read(&[]), None);
+    assert!(latest.first.is_empty(), "what is gone is forgotten");
+}
+
+#[test]
 fn a_link_to_another_pods_log_is_not_believed() {
     let node = Node::new();
     node.pod(&format!("ns_p_{UID}"));
@@ -124,7 +142,7 @@ fn other_names_are_passed_over() {
     std::fs::write(node.root.path().join(format!("containers/p_ns_c-{ID}.log")), "not a link").unwrap();
     let mut logs = node.logs();
     logs.read();
-    assert!(logs.newest.is_empty() && logs.linked.is_empty() && logs.named.is_empty(), "{logs:?}");
+    assert!(logs.newest.uids.is_empty() && logs.linked.uids.is_empty() && logs.named.is_empty(), "{logs:?}");
 }
 
 #[test]

@@ -26,7 +26,8 @@ fn fails_with(manner: Manner, words: &[&str]) {
     for word in words {
         assert!(reason.contains(word), "{word:?} in {reason:?}");
     }
-    assert!(reason.contains("since 2") && reason.contains("old"), "{reason}");
+    assert!(reason.contains("since 2") && reason.contains("stay"), "{reason}");
+    assert!(facts.iter().all(|fact| !matches!(fact, Fact::Poll { answered: true, .. })), "{facts:?}");
     kubelet.behave(Manner::Answers);
     look_until(&mut source, |source, _| state(source) == HealthState::Up);
     assert_eq!(source.health().reason, "");
@@ -205,4 +206,17 @@ fn a_path_that_is_no_socket_or_may_not_be_seen_is_told() {
     let mut source = KubeletSource::new(beyond);
     look(&mut source);
     assert!(source.health().reason.contains("Not a directory"), "{:?}", source.health());
+}
+
+#[test]
+fn what_has_not_changed_is_confirmed_by_every_answer_and_sent_again_every_minute() {
+    let (kubelet, mut source) = informed();
+    let again = look_until(&mut source, |_, facts| polls(facts) > 0);
+    assert_eq!(last_pods(&again), None);
+    assert!(again.iter().all(|fact| matches!(fact, Fact::Poll { answered: true, .. })), "{again:?}");
+    source.sent.as_mut().unwrap().1 -= Duration::from_secs(61);
+    let facts = look_until(&mut source, |_, facts| polls(facts) > 0);
+    let pods = last_pods(&facts).expect("it may have been lost");
+    assert_eq!(pods.pods[0].name.as_ref(), kubelet.listed()[0].name);
+    assert_eq!(last_pods(&look_until(&mut source, |_, facts| polls(facts) > 0)), None, "once");
 }
