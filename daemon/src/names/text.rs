@@ -18,7 +18,8 @@ pub(super) fn shown(text: &str, bytes: usize) -> Arc<str> {
         }
         clean.push(character);
     }
-    clean.into()
+    // The cut may have come after a blank.
+    clean.trim_end().into()
 }
 
 /// Control characters, line and paragraph separators, and marks of direction or of no width.
@@ -58,6 +59,7 @@ mod tests {
         assert_eq!(shown(&"x".repeat(4096), VALUE).len(), 128);
         // 43 three-byte characters would be 129 bytes.
         assert_eq!(&*shown(&"模".repeat(4096), VALUE), "模".repeat(42));
+        assert_eq!(&*shown("ab cd", 3), "ab", "no blank is left at the cut");
     }
 
     proptest! {
