@@ -14,6 +14,24 @@ pub struct Problem {
     pub message: String,
 }
 
+/// A value, and where it stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Placed<T> {
+    /// The value.
+    pub value: T,
+    /// Its line, from 1.
+    pub line: usize,
+    /// Its column in characters, from 1.
+    pub column: usize,
+}
+
+impl<T> Placed<T> {
+    /// Something wrong with it.
+    pub fn problem(&self, message: String) -> Problem {
+        Problem { line: self.line, column: self.column, message }
+    }
+}
+
 /// One table of the document.
 #[derive(Debug)]
 pub(super) struct Section<'t> {
@@ -99,6 +117,21 @@ impl<'t> Section<'t> {
         parse: impl Fn(&DeValue<'t>) -> Result<T, String>,
     ) -> bool {
         self.set(key, place, |value| parse(value).map(Some))
+    }
+
+    /// The same for a value whose place is wanted later.
+    pub(super) fn set_placed<T>(
+        &mut self,
+        key: &str,
+        target: &mut Option<Placed<T>>,
+        parse: impl Fn(&DeValue<'t>) -> Result<T, String>,
+    ) -> bool {
+        let mut value = None;
+        self.set_some(key, &mut value, parse);
+        let offset = self.value(key).map_or(0, |value| value.span().start);
+        let Problem { line, column, .. } = place(self.text, offset, String::new());
+        *target = value.map(|value| Placed { value, line, column });
+        true
     }
 
     fn value(&self, key: &str) -> Option<&'t Spanned<DeValue<'t>>> {
