@@ -14,7 +14,7 @@ test:
     cargo test --workspace
 
 # Everything that CI checks, in its order.
-ci: test readers fmt lint doc layers generated rules deny
+ci: test readers fmt lint doc layers generated rules autoscaling deny
 
 # The simulated driver under independent readers: nvidia-ml-py, gpustat, nvitop.
 readers:
@@ -49,6 +49,10 @@ bless:
 # Alert rules, their runbooks and the Alertmanager example, by promtool (and amtool, if it is there).
 rules:
     JOBS=4 deploy/rules/test.sh
+
+# The autoscaling samples: schemas, the adapter's templates expanded, and every query evaluated by promtool.
+autoscaling:
+    deploy/autoscaling/test.sh
 
 # Rewrites the PrometheusRule manifest from the rules.
 rules-manifest:

@@ -8,6 +8,7 @@
 
 mod accuracy;
 mod attribution;
+mod autoscaling;
 mod changes;
 mod chaos;
 mod compat;
