@@ -14,7 +14,7 @@ test:
     cargo test --workspace
 
 # Everything that CI checks, in its order.
-ci: test readers fmt lint doc layers generated rules chart dashboards deny
+ci: test readers fmt lint doc layers generated rules chart dashboards autoscaling deny
 
 # The simulated driver under independent readers: nvidia-ml-py, gpustat, nvitop.
 readers:
@@ -50,12 +50,16 @@ bless:
 rules:
     JOBS=4 deploy/rules/test.sh
 
+# The autoscaling samples: schemas, the adapter's templates expanded, and every query evaluated by promtool.
+autoscaling:
+    deploy/autoscaling/test.sh
+
 # Rewrites the PrometheusRule manifest from the rules.
 rules-manifest:
     deploy/rules/generate.py
 
 # Everything in deploy/, by the tools that read it: rules, chart, dashboards, image.
-deploy-check: rules chart dashboards image
+deploy-check: rules chart dashboards autoscaling image
 
 # The image for amd64 and arm64, built and run (needs root; on Debian it installs what it lacks).
 image:

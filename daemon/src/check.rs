@@ -14,6 +14,7 @@ use warpmeter_cuda::find_library;
 use warpmeter_ebpf::features;
 
 use crate::config::{Config, Pods};
+use crate::endpoint;
 use crate::nvidia::Timing;
 use crate::run::{self, Options, RunError};
 
@@ -70,7 +71,8 @@ impl Findings {
 /// Looks at everything that `run` would use. `prefix` is that of [`Options`].
 pub fn check(config: &Config, prefix: Vec<OsString>) -> Findings {
     let mut findings = Findings::default();
-    endpoint(config, &mut findings);
+    address(config, &mut findings);
+    guard(config, &mut findings);
     library(&config.libraries, &mut findings);
     let patience = patience(config);
     let options = Options { duration: Some(WATCH), patience, prefix, ..Options::default() };
@@ -112,7 +114,7 @@ fn run_failure(error: &RunError) -> String {
     format!("the node could not be watched: {error}")
 }
 
-fn endpoint(config: &Config, findings: &mut Findings) {
+fn address(config: &Config, findings: &mut Findings) {
     match std::net::TcpListener::bind(config.listen) {
         Ok(_) => findings.add("endpoint", Mark::Works, format!("{} is free", config.listen), ""),
         Err(error) => findings.add(
@@ -121,6 +123,28 @@ fn endpoint(config: &Config, findings: &mut Findings) {
             format!("{}: {error}", config.listen),
             "set [http] listen to a free address; if a warpmeter runs here already, all is well",
         ),
+    }
+}
+
+/// What guards it: found out as at the start of `run`.
+fn guard(config: &Config, findings: &mut Findings) {
+    let options = &config.http;
+    match endpoint::open(options) {
+        Ok((None, _)) => {}
+        Ok((Some(_), _)) if endpoint::token_in_the_clear(options) => findings.add(
+            "endpoint",
+            Mark::Degraded,
+            "the token goes over the wire in the clear",
+            "set [http] tls_certificate and tls_key, unless a proxy or a mesh encrypts",
+        ),
+        Ok((Some(_), _)) => {
+            findings.add("endpoint", Mark::Works, "its certificate, key and token can be used", "");
+        }
+        Err(error) => {
+            for line in error.to_string().lines() {
+                findings.add("endpoint", Mark::Missing, line, "until then `run` does not start");
+            }
+        }
     }
 }
 

@@ -126,7 +126,9 @@ pub fn main_as(prefix: &[&str]) -> ExitCode {
         Err(error) => {
             let text = error.to_string();
             say_error(&text);
-            if error.is::<ConfigError>() { ExitCode::from(BAD_CONFIGURATION) } else { ExitCode::FAILURE }
+            let in_run = matches!(error.downcast_ref(), Some(run::RunError::Config(_)));
+            let configuration = in_run || error.is::<ConfigError>();
+            if configuration { ExitCode::from(BAD_CONFIGURATION) } else { ExitCode::FAILURE }
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The configuration file: TOML, every key optional, every problem reported at once with its place.
 
+mod http;
 mod reader;
 mod values;
 
@@ -13,8 +14,9 @@ use warpmeter_core::settings::Settings;
 use crate::kubelet::KubeletOptions;
 use crate::names::{LabelKeys, NamesOptions};
 
-pub use reader::Problem;
+pub use http::HttpOptions;
 use reader::Section;
+pub use reader::{Placed, Problem};
 use values::PodsSource;
 
 /// Who says which pod holds which device.
@@ -35,6 +37,8 @@ pub enum Pods {
 pub struct Config {
     /// Where the endpoints listen.
     pub listen: SocketAddr,
+    /// What guards the endpoints, and what they serve beside the metrics.
+    pub http: HttpOptions,
     /// Directories or files in which `libnvidia-ml.so.1` is looked for, in order; empty: the built-in list.
     pub libraries: Vec<PathBuf>,
     /// The root of the host's process file system.
@@ -65,6 +69,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             listen: SocketAddr::from(([0, 0, 0, 0], 9408)),
+            http: HttpOptions::default(),
             libraries: Vec::new(),
             proc: "/proc".into(),
             dev: "/dev".into(),
@@ -111,7 +116,10 @@ impl Config {
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
         let text = std::fs::read_to_string(path)
             .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
-        Self::parse(&text).map_err(|problems| ConfigError::Invalid { path: path.to_owned(), problems })
+        let mut config = Self::parse(&text)
+            .map_err(|problems| ConfigError::Invalid { path: path.to_owned(), problems })?;
+        path.clone_into(&mut config.http.file);
+        Ok(config)
     }
 
     /// Parses a configuration. On failure gives every problem of the text, in order of place.
@@ -120,10 +128,7 @@ impl Config {
         let mut names = NamesOptions::new("");
         let mut api = false;
         reader::read(text, |name, section| match name {
-            "http" => section.read(&["listen"], |section, key| match key {
-                "listen" => section.set(key, &mut config.listen, values::address),
-                _ => false,
-            }),
+            "http" => http::read(section, &mut config.listen, &mut config.http),
             "nvidia" => section.read(&["libraries"], |section, key| match key {
                 "libraries" => section.set(key, &mut config.libraries, values::paths),
                 _ => false,
@@ -166,7 +171,8 @@ impl Config {
             _ => false,
         })?;
         config.names = api.then_some(names);
-        Ok(config)
+        let incomplete = config.http.incomplete();
+        if incomplete.is_empty() { Ok(config) } else { Err(incomplete) }
     }
 }
 

@@ -10,6 +10,7 @@ pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod control;
+pub mod endpoint;
 pub mod host;
 pub mod kubelet;
 pub mod names;

@@ -16,13 +16,15 @@ use tokio::signal::unix::{SignalKind, signal};
 use warpmeter_core::fact::Source;
 use warpmeter_core::view::View;
 use warpmeter_exporter::catalogue::Level;
+use warpmeter_exporter::compat::Dcgm;
 use warpmeter_exporter::encode::Encoder;
 use warpmeter_exporter::heartbeat::Heartbeat;
 use warpmeter_exporter::page::{Page, Pages, Publisher};
 use warpmeter_exporter::{http, readiness};
 
-use crate::config::Config;
+use crate::config::{Config, ConfigError};
 use crate::control;
+use crate::endpoint;
 use crate::nvidia::{Gate, Orders, Supervisor, Timing};
 use crate::pipeline::Pipeline;
 use crate::recording::{Recorder, RecordingError};
@@ -67,6 +69,9 @@ pub enum RunError {
         /// Why.
         source: std::io::Error,
     },
+    /// The configuration names a file that cannot be used.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
     /// The recording cannot be made.
     #[error(transparent)]
     Recording(#[from] RecordingError),
@@ -98,6 +103,8 @@ pub fn run(config: &Config, options: Options) -> Result<Arc<Page>, RunError> {
 async fn watch_node(config: &Config, options: Options) -> Result<Arc<Page>, RunError> {
     let failed = |attempt| move |source| RunError::Start { attempt, source };
     // Everything that can fail is done before the first thread starts.
+    let (keeper, guard) =
+        if options.serve { endpoint::open(&config.http)? } else { (None, http::Guard::none()) };
     let listener = if options.serve {
         let bound = TcpListener::bind(config.listen).await;
         Some(bound.map_err(|source| RunError::Listen { address: config.listen, source })?)
@@ -116,7 +123,8 @@ async fn watch_node(config: &Config, options: Options) -> Result<Arc<Page>, RunE
     let unknown_pod = Arc::clone(&hasten);
     let (pipeline, intake) = Pipeline::new(settings.clone(), recorder, Some(wanted), unknown_pod);
     let before = View { node: settings.node.clone(), window: settings.window, ..View::default() };
-    let (mut publisher, page) = Publisher::new(config.level, readiness::reasons(&before));
+    let dcgm = config.http.compat_dcgm.then(Dcgm::default);
+    let (mut publisher, page) = Publisher::new(config.level, dcgm, readiness::reasons(&before));
     let mut threads = Threads::default();
 
     let orders = Orders {
@@ -133,6 +141,10 @@ async fn watch_node(config: &Config, options: Options) -> Result<Arc<Page>, RunE
     sources::start_host(config, &intake, asked, &mut threads)?;
     sources::start_pods(config, &intake, hasten, &mut threads)?;
     sources::start_names(config, &settings.node, &intake, &mut threads)?;
+    if let Some(keeper) = keeper {
+        let daemon = intake.of(Source::Daemon);
+        threads.start("secrets", move |stop| endpoint::keep(keeper, &daemon, stop))?;
+    }
     drop(intake);
     if let Some(path) = config.control.clone().filter(|_| options.serve) {
         let gate = Arc::clone(&gate);
@@ -180,15 +192,20 @@ async fn watch_node(config: &Config, options: Options) -> Result<Arc<Page>, RunE
     };
     match listener {
         Some(listener) => {
+            if endpoint::token_in_the_clear(&config.http) {
+                tracing::warn!(
+                    "[http] token_file without TLS: whoever sees a request's packets has the token"
+                );
+            }
             tracing::info!(address = %config.listen, "serving metrics");
-            http::serve(listener, page.clone(), heartbeat, ended).await;
+            http::serve(listener, page.clone(), heartbeat, guard, ended).await;
         }
         None => ended.await,
     }
     threads.join();
     let last = Arc::clone(&page.borrow());
     if let Some(path) = options.metrics {
-        std::fs::write(&path, last.text()).map_err(|source| RunError::Metrics { path, source })?;
+        std::fs::write(&path, last.metrics().text()).map_err(|source| RunError::Metrics { path, source })?;
     }
     match breakage.try_recv() {
         Ok(error) => Err(error.into()),

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use warpmeter_exporter::catalogue::Level;
+use warpmeter_exporter::compat::Dcgm;
 use warpmeter_exporter::encode::Encoder;
 use warpmeter_exporter::page::Page;
 use warpmeter_exporter::status;
@@ -29,13 +30,19 @@ fn encode(c: &mut Criterion) {
         encoder.encode(&first);
         b.iter(|| encoder.encode(black_box(&second)));
     });
+    group.bench_function("next window, DCGM's names", |b| {
+        let views = [Arc::new(load::view(1)), Arc::new(load::view(2))];
+        let mut dcgm = Dcgm::default();
+        let mut turn = views.iter().cycle();
+        b.iter(|| turn.next().map(|view| dcgm.encode(black_box(view))));
+    });
     group.bench_function("gzip", |b| {
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
         let view = Arc::new(load::view(1));
         let mut encoder = Encoder::new(Level::Standard);
         b.iter_batched(
             || Page::new(&mut encoder, Arc::clone(&view), Vec::new()),
-            |page| runtime.block_on(page.gzip()),
+            |page| runtime.block_on(page.metrics().gzip()),
             BatchSize::PerIteration,
         );
     });

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use warpmeter_exporter::catalogue::Level;
 use warpmeter_exporter::heartbeat::Heartbeat;
-use warpmeter_exporter::http::serve;
+use warpmeter_exporter::http::{Guard, serve};
 use warpmeter_exporter::page::Publisher;
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
@@ -51,7 +51,7 @@ fn millis(time: Duration) -> String {
 
 /// The server on one thread and the maker of pages on another.
 fn start() -> Result<(SocketAddr, Arc<AtomicBool>), Error> {
-    let (mut publisher, pages) = Publisher::new(Level::Standard, Vec::new());
+    let (mut publisher, pages) = Publisher::new(Level::Standard, None, Vec::new());
     publisher.publish(Arc::new(load::view(0)), Vec::new());
     let (heartbeat, stop) = (Heartbeat::start(), Arc::new(AtomicBool::new(false)));
     let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
@@ -73,7 +73,7 @@ fn start() -> Result<(SocketAddr, Arc<AtomicBool>), Error> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {
             let listener = tokio::net::TcpListener::from_std(listener)?;
-            serve(listener, pages, heartbeat, std::future::pending()).await;
+            serve(listener, pages, heartbeat, Guard::none(), std::future::pending()).await;
             Ok(())
         })
     });

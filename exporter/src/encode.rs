@@ -4,8 +4,8 @@ use prometheus::TextEncoder;
 use prometheus::proto::{MetricFamily, MetricType};
 use warpmeter_core::view::View;
 
-use crate::catalogue::{Family, Kind, Level, families};
-use crate::rows::Pools;
+use crate::catalogue::{Kind, Level, families};
+use crate::rows::{Pools, Rows};
 
 /// Encodes one view after another, keeping label sets from each for the next.
 ///
@@ -30,30 +30,31 @@ impl Encoder {
         let mut text = String::with_capacity(self.last + self.last / 16);
         let level = self.level;
         for family in families().filter(|family| family.level <= level) {
-            self.append(family, view, &mut text);
+            let mut rows = self.pools.rows(family.labels, family.kind);
+            (family.read)(view, &mut rows);
+            write(family.name, family.help, family.kind, rows, &mut text);
         }
         self.pools.trim();
         self.last = text.len();
         text
     }
+}
 
-    fn append(&mut self, family: &Family, view: &View, text: &mut String) {
-        let mut rows = self.pools.rows(family);
-        (family.read)(view, &mut rows);
-        let mut proto = MetricFamily::default();
-        proto.set_metric(rows.take());
-        // The encoder refuses a family without series.
-        if !proto.get_metric().is_empty() {
-            proto.set_name(family.name.to_owned());
-            proto.set_help(family.help.to_owned());
-            proto.set_field_type(match family.kind {
-                Kind::Counter => MetricType::COUNTER,
-                Kind::Gauge => MetricType::GAUGE,
-            });
-            if let Err(error) = TextEncoder::new().encode_utf8(std::slice::from_ref(&proto), text) {
-                tracing::error!(family = family.name, %error, "encode a metric family");
-            }
+/// Appends a family; nothing if it has no series.
+pub(crate) fn write(name: &str, help: &str, kind: Kind, mut rows: Rows<'_>, text: &mut String) {
+    let mut proto = MetricFamily::default();
+    proto.set_metric(rows.take());
+    // The encoder refuses a family without series.
+    if !proto.get_metric().is_empty() {
+        proto.set_name(name.to_owned());
+        proto.set_help(help.to_owned());
+        proto.set_field_type(match kind {
+            Kind::Counter => MetricType::COUNTER,
+            Kind::Gauge => MetricType::GAUGE,
+        });
+        if let Err(error) = TextEncoder::new().encode_utf8(std::slice::from_ref(&proto), text) {
+            tracing::error!(family = name, %error, "encode a metric family");
         }
-        rows.restore(proto.take_metric());
     }
+    rows.restore(proto.take_metric());
 }

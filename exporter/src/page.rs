@@ -10,6 +10,7 @@ use tokio::sync::{OnceCell, watch};
 use warpmeter_core::view::View;
 
 use crate::catalogue::Level;
+use crate::compat::Dcgm;
 use crate::encode::Encoder;
 
 /// The newest page. A reader copies an `Arc` and holds the lock no longer than that takes.
@@ -19,28 +20,31 @@ pub type Pages = watch::Receiver<Arc<Page>>;
 #[derive(Debug)]
 pub struct Publisher {
     encoder: Encoder,
+    /// Makes the figures under DCGM's names, if they are wanted.
+    dcgm: Option<Dcgm>,
     pages: watch::Sender<Arc<Page>>,
 }
 
 impl Publisher {
-    /// Starts with the page of an empty view, for the `reasons` why there is nothing yet.
-    pub fn new(level: Level, reasons: Vec<String>) -> (Self, Pages) {
-        let mut encoder = Encoder::new(level);
-        let (pages, receiver) = watch::channel(Arc::new(Page::new(&mut encoder, Arc::default(), reasons)));
-        (Self { encoder, pages }, receiver)
+    /// Starts with the page of an empty view, for the `reasons` why there is nothing yet. With `dcgm`, pages have the
+    /// figures under DCGM's names too.
+    pub fn new(level: Level, mut dcgm: Option<Dcgm>, reasons: Vec<String>) -> (Self, Pages) {
+        let (mut encoder, view) = (Encoder::new(level), Arc::default());
+        let compat = dcgm.as_mut().map(|dcgm| Exposition::new(dcgm.encode(&view)));
+        let page = Page { dcgm: compat, ..Page::new(&mut encoder, view, reasons) };
+        let (pages, receiver) = watch::channel(Arc::new(page));
+        (Self { encoder, dcgm, pages }, receiver)
     }
 
     /// Replaces the page by that of `view`, which is ready if there are no `reasons` why it is not
     /// (see [`reasons`](crate::readiness::reasons)).
     pub fn publish(&mut self, view: Arc<View>, reasons: Vec<String>) {
-        let mut page = Page::new(&mut self.encoder, view, reasons);
-        // Where scrapes come every window, none of them should wait for the compression; where they are rare,
-        // most windows should not pay for it.
-        if self.pages.borrow().gzip.initialized() {
-            match compress(&page.text) {
-                Ok(bytes) => page.gzip = OnceCell::new_with(Some(bytes)),
-                Err(error) => tracing::error!(%error, "compress the exposition"),
-            }
+        let dcgm = self.dcgm.as_mut().map(|dcgm| Exposition::new(dcgm.encode(&view)));
+        let mut page = Page { dcgm, ..Page::new(&mut self.encoder, view, reasons) };
+        let last = Arc::clone(&self.pages.borrow());
+        page.metrics.compress_like(&last.metrics);
+        if let (Some(dcgm), Some(last)) = (&mut page.dcgm, &last.dcgm) {
+            dcgm.compress_like(last);
         }
         self.pages.send_replace(Arc::new(page));
     }
@@ -50,16 +54,16 @@ impl Publisher {
 #[derive(Debug)]
 pub struct Page {
     view: Arc<View>,
-    text: Bytes,
-    gzip: OnceCell<Bytes>,
+    metrics: Exposition,
+    dcgm: Option<Exposition>,
     reasons: Vec<String>,
 }
 
 impl Page {
     /// Encodes `view`.
     pub fn new(encoder: &mut Encoder, view: Arc<View>, reasons: Vec<String>) -> Self {
-        let text = Bytes::from(encoder.encode(&view));
-        Self { view, text, gzip: OnceCell::new(), reasons }
+        let metrics = Exposition::new(encoder.encode(&view));
+        Self { view, metrics, dcgm: None, reasons }
     }
 
     /// What it shows.
@@ -67,13 +71,40 @@ impl Page {
         &self.view
     }
 
-    /// The exposition.
+    /// The metrics of the catalogue.
+    pub fn metrics(&self) -> &Exposition {
+        &self.metrics
+    }
+
+    /// Those under DCGM's names, if they are wanted.
+    pub fn dcgm(&self) -> Option<&Exposition> {
+        self.dcgm.as_ref()
+    }
+
+    /// Why it is not ready; empty if it is.
+    pub fn reasons(&self) -> &[String] {
+        &self.reasons
+    }
+}
+
+/// Text of one window, plain and compressed.
+#[derive(Debug)]
+pub struct Exposition {
+    text: Bytes,
+    gzip: OnceCell<Bytes>,
+}
+
+impl Exposition {
+    fn new(text: String) -> Self {
+        Self { text: Bytes::from(text), gzip: OnceCell::new() }
+    }
+
+    /// The text.
     pub fn text(&self) -> Bytes {
         self.text.clone()
     }
 
-    /// The exposition, compressed: at most once a page, and off the threads that serve. None if it could
-    /// not be.
+    /// The text, compressed: at most once, and off the threads that serve. None if it could not be.
     pub async fn gzip(&self) -> Option<Bytes> {
         let compressed = self.gzip.get_or_try_init(|| async {
             let text = self.text.clone();
@@ -88,9 +119,15 @@ impl Page {
         }
     }
 
-    /// Why it is not ready; empty if it is.
-    pub fn reasons(&self) -> &[String] {
-        &self.reasons
+    /// Compresses now if the last one was asked for compressed. Where scrapes come every window, none of them should
+    /// wait for it; where they are rare, most windows should not pay for it.
+    fn compress_like(&mut self, last: &Self) {
+        if last.gzip.initialized() {
+            match compress(&self.text) {
+                Ok(bytes) => self.gzip = OnceCell::new_with(Some(bytes)),
+                Err(error) => tracing::error!(%error, "compress the exposition"),
+            }
+        }
     }
 }
 

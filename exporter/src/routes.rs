@@ -7,12 +7,13 @@ use http_body_util::Full;
 use hyper::body::Bytes;
 use hyper::header::{
     ACCEPT_ENCODING, ALLOW, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue, VARY,
-    X_CONTENT_TYPE_OPTIONS,
+    WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
 };
 use hyper::{Method, Response, StatusCode};
 
 use crate::heartbeat::Heartbeat;
-use crate::page::Page;
+use crate::http::{Refusal, Secrets};
+use crate::page::{Exposition, Page};
 use crate::status;
 
 /// How long the pipeline may stand still before it counts as dead.
@@ -24,7 +25,7 @@ const TEXT: &str = "text/plain; charset=utf-8";
 const JSON: &str = "application/json";
 const HTML: &str = "text/html; charset=utf-8";
 
-const ROUTES: &str = "/metrics /status /readyz /livez /";
+const ROUTES: &str = "/metrics /status /compat/dcgm /readyz /livez /";
 
 const INDEX: &str = "<!doctype html>
 <html lang=\"en\"><head><meta charset=\"utf-8\"><title>Warpmeter</title></head><body>
@@ -38,11 +39,22 @@ const INDEX: &str = "<!doctype html>
 </body></html>
 ";
 
+/// Who asks, and what must be brought.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Client<'a> {
+    /// The request's headers.
+    pub(crate) headers: &'a HeaderMap,
+    /// What guards the figures.
+    pub(crate) secrets: &'a Secrets,
+    /// Whether the connection's client has shown a certificate.
+    pub(crate) certified: bool,
+}
+
 /// Answers a request for the current `page`. The bodies of answers to HEAD are left out by the server.
 pub(crate) async fn answer(
     method: &Method,
     path: &str,
-    headers: &HeaderMap,
+    client: Client<'_>,
     page: Arc<Page>,
     heartbeat: &Heartbeat,
 ) -> Response<Full<Bytes>> {
@@ -51,12 +63,23 @@ pub(crate) async fn answer(
         refusal.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
         return refusal;
     }
+    // Whether the daemon lives and is ready is told to everybody: probes of the kubelet can hold no secret, and the
+    // answers name sources and GPUs, but no pod and no amount.
+    if matches!(path, "/metrics" | "/status" | "/compat/dcgm")
+        && let Some(refusal) = client.secrets.refusal(client.headers, client.certified)
+    {
+        return refuse(refusal);
+    }
     match path {
-        "/metrics" => match stalled(heartbeat) {
-            None => metrics(headers, &page).await,
-            // Old figures would read as GPUs that do nothing; a failed scrape reads as what it is.
-            Some(why) => plain(StatusCode::SERVICE_UNAVAILABLE, why),
-        },
+        "/metrics" | "/compat/dcgm" => {
+            let exposition = if path == "/metrics" { Some(page.metrics()) } else { page.dcgm() };
+            match (exposition, stalled(heartbeat)) {
+                (Some(exposition), None) => metrics(client.headers, exposition).await,
+                // Old figures would read as GPUs that do nothing; a failed scrape reads as what it is.
+                (Some(_), Some(why)) => plain(StatusCode::SERVICE_UNAVAILABLE, why),
+                (None, _) => plain(StatusCode::NOT_FOUND, "not switched on; set [http] compat_dcgm = true\n"),
+            }
+        }
         "/livez" => match stalled(heartbeat) {
             None => plain(StatusCode::OK, "alive\n"),
             Some(why) => plain(StatusCode::SERVICE_UNAVAILABLE, why),
@@ -71,10 +94,31 @@ pub(crate) async fn answer(
     }
 }
 
-async fn metrics(headers: &HeaderMap, page: &Page) -> Response<Full<Bytes>> {
-    let gzip = if accepts_gzip(headers) { page.gzip().await } else { None };
+fn refuse(refusal: Refusal) -> Response<Full<Bytes>> {
+    let (status, why, challenge) = match refusal {
+        Refusal::Certificate => {
+            (StatusCode::FORBIDDEN, "show a certificate by a CA of [http] client_ca\n", None)
+        }
+        Refusal::NoToken => {
+            let why = "send the token of [http] token_file as `Authorization: Bearer TOKEN`\n";
+            (StatusCode::UNAUTHORIZED, why, Some("Bearer realm=\"warpmeter\""))
+        }
+        Refusal::WrongToken => {
+            let challenge = "Bearer realm=\"warpmeter\", error=\"invalid_token\"";
+            (StatusCode::UNAUTHORIZED, "not the token of [http] token_file\n", Some(challenge))
+        }
+    };
+    let mut response = plain(status, why);
+    if let Some(challenge) = challenge {
+        response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
+    }
+    response
+}
+
+async fn metrics(headers: &HeaderMap, exposition: &Exposition) -> Response<Full<Bytes>> {
+    let gzip = if accepts_gzip(headers) { exposition.gzip().await } else { None };
     let compressed = gzip.is_some();
-    let mut response = respond(StatusCode::OK, EXPOSITION, gzip.unwrap_or_else(|| page.text()));
+    let mut response = respond(StatusCode::OK, EXPOSITION, gzip.unwrap_or_else(|| exposition.text()));
     response.headers_mut().insert(VARY, HeaderValue::from_static("Accept-Encoding"));
     if compressed {
         response.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
@@ -163,8 +207,9 @@ mod tests {
         let page = Arc::new(Page::new(&mut Encoder::new(Level::Standard), view, Vec::new()));
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let status = |path: &str, heartbeat: &Heartbeat| {
-            let headers = HeaderMap::new();
-            let answer = answer(&Method::GET, path, &headers, Arc::clone(&page), heartbeat);
+            let (headers, secrets) = (HeaderMap::new(), Secrets::default());
+            let client = Client { headers: &headers, secrets: &secrets, certified: false };
+            let answer = answer(&Method::GET, path, client, Arc::clone(&page), heartbeat);
             runtime.block_on(answer).status().as_u16()
         };
         let heartbeat = Heartbeat::aged(DEAD_AFTER + Duration::from_secs(1));

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use prometheus::proto::{Counter, Gauge, LabelPair, Metric};
 
-use crate::catalogue::{Family, Kind};
+use crate::catalogue::Kind;
 
 /// Metrics of all label sets seen lately.
 #[derive(Debug, Default)]
@@ -25,16 +25,9 @@ struct Pool {
 
 impl Pools {
     /// Starts a family.
-    pub(crate) fn rows(&mut self, family: &Family) -> Rows<'_> {
-        let pool = self.by_labels.entry(family.labels).or_default();
-        Rows {
-            pool,
-            labels: family.labels,
-            kind: family.kind,
-            next: 0,
-            taken: Vec::new(),
-            series: Vec::new(),
-        }
+    pub(crate) fn rows(&mut self, labels: &'static [&'static str], kind: Kind) -> Rows<'_> {
+        let pool = self.by_labels.entry(labels).or_default();
+        Rows { pool, labels, kind, next: 0, taken: Vec::new(), series: Vec::new() }
     }
 
     /// Forgets label sets that no family has used since the last call.

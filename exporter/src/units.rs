@@ -72,3 +72,23 @@ pub(crate) const fn timestamp(nanos: u64) -> f64 {
 pub(crate) fn wall(view: &View, at: MonoNs) -> Option<u64> {
     (view.wall > 0).then(|| view.wall.saturating_sub(view.at.since(at)))
 }
+
+/// The share that `part` is of `whole`, which is not 0.
+pub(crate) const fn share(part: u64, whole: u64) -> f64 {
+    part as f64 / whole as f64
+}
+
+/// MiB of so many bytes.
+pub(crate) const fn mebibytes(bytes: u64) -> f64 {
+    bytes as f64 / 1_048_576.0
+}
+
+/// Millijoules of so many microjoules.
+pub(crate) const fn millijoules(micro: u64) -> f64 {
+    micro as f64 / 1e3
+}
+
+/// How many a second, of so many in so many nanoseconds; none of no time.
+pub(crate) fn per_second(number: u128, nanos: u64) -> Option<f64> {
+    (nanos > 0).then(|| number as f64 / seconds(nanos))
+}

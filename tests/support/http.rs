@@ -27,6 +27,11 @@ impl Answer {
 pub fn get(address: SocketAddr, path: &str, headers: &str) -> std::io::Result<Answer> {
     let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(5))?;
     stream.set_read_timeout(Some(Duration::from_secs(20)))?;
+    ask(&mut stream, path, headers)
+}
+
+/// The same on a connection.
+pub fn ask(stream: &mut (impl Read + Write), path: &str, headers: &str) -> std::io::Result<Answer> {
     write!(stream, "GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n{headers}\r\n")?;
     let mut bytes = Vec::new();
     stream.read_to_end(&mut bytes)?;

@@ -31,6 +31,8 @@ pub struct Sim {
     pub gpus: Vec<Gpu>,
     /// Further lines of the section `[host]` of configurations.
     pub host: String,
+    /// Further lines of the section `[http]`.
+    pub http: String,
     _turn: Turn,
 }
 
@@ -49,7 +51,8 @@ impl Sim {
         let directory = tempfile::Builder::new().prefix("warpmeter-test-").tempdir().unwrap();
         let state = directory.path().join("state");
         warpmeter_simgpu::create(&state, &Scenario::parse(scenario).unwrap()).unwrap();
-        let sim = Self { gpus: gpus(&state), host: String::new(), directory, _turn: turn };
+        let sim =
+            Self { gpus: gpus(&state), host: String::new(), http: String::new(), directory, _turn: turn };
         sim.install_driver();
         sim
     }
@@ -101,6 +104,7 @@ impl Sim {
     pub fn configure(&self, listen: std::net::SocketAddr, more: &str) -> PathBuf {
         let mut text = String::new();
         writeln!(text, "[http]\nlisten = \"{listen}\"").unwrap();
+        text.push_str(&self.http);
         writeln!(text, "[nvidia]\nlibraries = [\"{}\"]", self.libraries().display()).unwrap();
         writeln!(text, "[host]\nnode = \"node-1\"\ndev = \"{}\"", self.state().join("dev").display())
             .unwrap();

@@ -37,6 +37,24 @@ impl fmt::Display for Problem {
     }
 }
 
+/// A value, and where it stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Placed<T> {
+    /// The value.
+    pub value: T,
+    /// Its line, from 1.
+    pub line: usize,
+    /// Its column in characters, from 1.
+    pub column: usize,
+}
+
+impl<T> Placed<T> {
+    /// Something wrong with it.
+    pub fn problem(&self, message: String) -> Problem {
+        Problem { line: self.line, column: self.column, message }
+    }
+}
+
 /// One table of the document.
 #[derive(Debug)]
 pub(super) struct Section<'t> {
@@ -131,6 +149,21 @@ impl<'t> Section<'t> {
         if let Some(value) = self.value(key) {
             self.problem(value.span().start, format!("`{key}` in [{}]: {message}", self.name));
         }
+    }
+
+    /// The same for a value whose place is wanted later.
+    pub(super) fn set_placed<T>(
+        &mut self,
+        key: &str,
+        target: &mut Option<Placed<T>>,
+        parse: impl Fn(&DeValue<'t>) -> Result<T, String>,
+    ) -> bool {
+        let mut value = None;
+        self.set_some(key, &mut value, parse);
+        let offset = self.value(key).map_or(0, |value| value.span().start);
+        let Problem { line, column, .. } = Problem::at(self.text, offset, String::new());
+        *target = value.map(|value| Placed { value, line, column });
+        true
     }
 
     fn value(&self, key: &str) -> Option<&'t Spanned<DeValue<'t>>> {

@@ -21,6 +21,11 @@ fn every_key_is_taken() {
         r#"
         [http]
         listen = "127.0.0.1:1"
+        tls_certificate = "/tls/tls.crt"
+        tls_key = "/tls/tls.key"
+        client_ca = "/tls/ca.crt"
+        token_file = "/token"
+        compat_dcgm = true
         [nvidia]
         libraries = ["/a", "/b/libnvidia-ml.so.1"]
         [host]
@@ -70,6 +75,10 @@ fn every_key_is_taken() {
     )
     .unwrap();
     assert_eq!(config.listen, SocketAddr::from(([127, 0, 0, 1], 1)));
+    let key = config.http.tls_key.unwrap();
+    assert_eq!((key.value.to_str(), key.line, key.column), (Some("/tls/tls.key"), 5, 19));
+    assert!(config.http.tls_certificate.is_some() && config.http.client_ca.is_some());
+    assert!(config.http.token_file.is_some() && config.http.compat_dcgm);
     assert_eq!((config.libraries.len(), config.control), (2, None));
     assert_eq!((config.node.as_str(), config.level), ("n1", Level::Minimal));
     let settings = config.settings;
@@ -120,6 +129,21 @@ fn a_source_of_pods_and_a_file_that_do_not_agree_are_a_problem_beside_all_others
     for text in ["[pods]\nsource = \"file\"\nfile = 3\n", "[pods]\nsource = 3\nfile = \"/p\"\n"] {
         assert_eq!(problems(text).len(), 1, "{text}");
     }
+}
+
+#[test]
+fn a_key_of_tls_without_those_it_needs_is_told_with_its_place() {
+    for (text, start) in [
+        ("[http]\ntls_certificate = \"/c\"", "2:19 `tls_certificate` in [http] needs `tls_key`"),
+        ("[http]\ntls_key = \"/k\"", "2:11 `tls_key` in [http] needs `tls_certificate`"),
+        ("[http]\n\nclient_ca = \"/k\"", "3:13 `client_ca` in [http] needs `tls_certificate`"),
+        ("[http]\ntls_key = \"tls.key\"", "2:11 `tls_key` in [http]: wants an absolute path"),
+        ("[http]\ncompat_dcgm = \"yes\"", "2:15 `compat_dcgm` in [http]: wants true or false"),
+    ] {
+        let found = problems(text);
+        assert!(found.len() == 1 && found[0].starts_with(start), "{text}: {found:?}");
+    }
+    assert!(Config::parse("[http]\ntoken_file = \"/t\"").is_ok(), "a token needs no TLS: a mesh may have it");
 }
 
 #[test]

@@ -11,7 +11,7 @@ use crate::docs;
 use crate::encode::Encoder;
 
 /// Compares a committed file with what it should hold, or rewrites it when `WARPMETER_BLESS=1`.
-fn committed(path: &str, wanted: &str) {
+pub(super) fn committed(path: &str, wanted: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
     if std::env::var_os("WARPMETER_BLESS").is_some_and(|bless| bless == "1") {
         std::fs::write(&path, wanted).expect("write the file");

@@ -12,14 +12,15 @@ use warpmeter_core::view::View;
 
 use super::{parse, sample};
 use crate::catalogue::Level;
+use crate::compat::Dcgm;
 use crate::encode::Encoder;
 use crate::heartbeat::Heartbeat;
-use crate::http::serve;
+use crate::http::{Guard, serve};
 use crate::page::Publisher;
 use crate::readiness;
 
-struct Server {
-    address: SocketAddr,
+pub(super) struct Server {
+    pub(super) address: SocketAddr,
     publisher: Publisher,
     stop: oneshot::Sender<()>,
     thread: JoinHandle<()>,
@@ -27,7 +28,11 @@ struct Server {
 
 impl Server {
     fn start(view: View) -> Self {
-        let (publisher, pages) = Publisher::new(Level::Full, vec!["nothing yet".into()]);
+        Self::start_with(view, Guard::none(), None)
+    }
+
+    pub(super) fn start_with(view: View, guard: Guard, dcgm: Option<Dcgm>) -> Self {
+        let (publisher, pages) = Publisher::new(Level::Full, dcgm, vec!["nothing yet".into()]);
         let (stop, stopped) = oneshot::channel::<()>();
         let (tell, told) = std::sync::mpsc::channel();
         let thread = std::thread::spawn(move || {
@@ -38,7 +43,7 @@ impl Server {
                 let stopped = async {
                     stopped.await.ok();
                 };
-                serve(listener, pages, Heartbeat::start(), stopped).await;
+                serve(listener, pages, Heartbeat::start(), guard, stopped).await;
             });
         });
         let mut server = Self { address: told.recv().unwrap(), publisher, stop, thread };
@@ -51,7 +56,7 @@ impl Server {
         self.publisher.publish(Arc::new(view), reasons);
     }
 
-    fn connect(&self) -> TcpStream {
+    pub(super) fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(self.address).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
         stream
@@ -61,31 +66,31 @@ impl Server {
         exchange(&mut self.connect(), "GET", path, "")
     }
 
-    fn stop(self) {
+    pub(super) fn stop(self) {
         self.stop.send(()).unwrap();
         self.thread.join().unwrap();
     }
 }
 
 #[derive(Debug)]
-struct Answer {
-    status: u16,
+pub(super) struct Answer {
+    pub(super) status: u16,
     headers: Vec<(String, String)>,
     body: Vec<u8>,
 }
 
 impl Answer {
-    fn header(&self, name: &str) -> Option<&str> {
+    pub(super) fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(header, _)| header == name).map(|(_, value)| value.as_str())
     }
 
-    fn text(&self) -> &str {
+    pub(super) fn text(&self) -> &str {
         std::str::from_utf8(&self.body).unwrap()
     }
 }
 
 /// One request and its answer; the connection stays open.
-fn exchange(stream: &mut TcpStream, method: &str, path: &str, headers: &str) -> Answer {
+pub(super) fn exchange(stream: &mut (impl Read + Write), method: &str, path: &str, headers: &str) -> Answer {
     write!(stream, "{method} {path} HTTP/1.1\r\nHost: test\r\n{headers}\r\n").unwrap();
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
@@ -133,6 +138,32 @@ fn metrics_are_served_as_text_and_as_gzip() {
         if window == 1 {
             server.publish(sample::view());
         }
+    }
+    server.stop();
+}
+
+#[test]
+fn figures_under_dcgms_names_are_served_where_they_are_switched_on_and_compressed_like_the_others() {
+    let server = Server::start(sample::view());
+    let missing = server.get("/compat/dcgm");
+    assert_eq!(missing.status, 404);
+    assert!(missing.text().contains("compat_dcgm"), "{}", missing.text());
+    server.stop();
+    let mut server = Server::start_with(sample::view(), Guard::none(), Some(Dcgm::default()));
+    let plain = server.get("/compat/dcgm");
+    assert_eq!(plain.status, 200);
+    assert_eq!(plain.header("content-type"), Some("text/plain; version=0.0.4; charset=utf-8"));
+    assert!(plain.text().contains("\nDCGM_FI_DEV_GPU_TEMP{"), "{}", plain.text());
+    assert!(
+        !server.get("/metrics").text().contains("DCGM_FI_DEV"),
+        "never in one exposition with the others"
+    );
+    for _ in 0..2 {
+        let packed = exchange(&mut server.connect(), "GET", "/compat/dcgm", "Accept-Encoding: gzip\r\n");
+        let mut text = String::new();
+        flate2::read::GzDecoder::new(&*packed.body).read_to_string(&mut text).unwrap();
+        assert!(text.contains("DCGM_FI_DEV_GPU_TEMP"));
+        server.publish(sample::view());
     }
     server.stop();
 }

@@ -1,5 +1,6 @@
 //! What the exposition, its documents and the server promise.
 
+mod compat;
 mod documents;
 mod http;
 mod parse;
@@ -7,3 +8,4 @@ mod property;
 mod ready;
 mod sample;
 mod text;
+mod tls;

@@ -15,8 +15,18 @@ impl Series {
     }
 }
 
-/// Reads `text`; panics on anything that a scraper might refuse.
+/// Reads `text`; panics on anything that a scraper might refuse, and on names that are not in lower case.
 pub(super) fn exposition(text: &str) -> Vec<Series> {
+    let series = any_names(text);
+    for one in &series {
+        let mut names = std::iter::once(&one.name).chain(one.labels.keys());
+        assert!(names.all(|name| !name.bytes().any(|byte| byte.is_ascii_uppercase())), "{one:?}");
+    }
+    series
+}
+
+/// Reads `text`; panics on anything that a scraper might refuse.
+pub(super) fn any_names(text: &str) -> Vec<Series> {
     assert!(text.is_empty() || text.ends_with('\n'), "the last line ends");
     let mut all = Vec::new();
     let (mut families, mut seen) = (BTreeSet::new(), BTreeSet::new());
@@ -89,6 +99,6 @@ fn quoted(text: &str) -> (String, &str) {
 
 fn is_name(name: &str) -> bool {
     let mut bytes = name.bytes();
-    bytes.next().is_some_and(|byte| byte.is_ascii_lowercase())
-        && bytes.all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_')
+    bytes.next().is_some_and(|byte| byte.is_ascii_alphabetic())
+        && bytes.all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
