@@ -2,6 +2,8 @@
 //!
 //! It does what `run` does for a few seconds, and tells what came of it.
 
+mod prices;
+
 use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
@@ -143,6 +145,7 @@ fn node(config: &Config, view: &View, findings: &mut Findings) {
             Source::Host => ("host processes", ""),
             Source::Pods => ("pods", ""),
             Source::Names => ("pod names", ""),
+            Source::Prices => ("prices", ""),
             Source::Daemon => continue,
         };
         let mark = match source.state {
@@ -181,7 +184,7 @@ fn node(config: &Config, view: &View, findings: &mut Findings) {
     for gpu in &view.gpus {
         devices(gpu, findings);
     }
-    prices(view, findings);
+    prices::prices(config, view, findings);
 }
 
 fn devices(gpu: &GpuView, findings: &mut Findings) {
@@ -217,18 +220,5 @@ fn devices(gpu: &GpuView, findings: &mut Findings) {
             what,
             "this device gives no activity (MIG before Hopper): its time is unknown/source_lost",
         ),
-    }
-}
-
-fn prices(view: &View, findings: &mut Findings) {
-    let mut without: Vec<&str> = Vec::new();
-    for gpu in view.gpus.iter().filter(|gpu| gpu.price.is_none()) {
-        if !without.contains(&gpu.gpu.model.as_str()) {
-            without.push(&gpu.gpu.model);
-        }
-    }
-    for model in without {
-        let what = format!("{model} has no price: its time is counted, its cost is not");
-        findings.add("prices", Mark::Missing, what, "set one under [price], such as H100 = 2.95");
     }
 }

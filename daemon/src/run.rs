@@ -29,9 +29,10 @@ use crate::names::{NamesOptions, NamesSource};
 use crate::nvidia::{Gate, Orders, Supervisor, Timing};
 use crate::pipeline::{Intake, Pipeline, Wanted};
 use crate::pods::PodsFile;
+use crate::prices::PriceSource;
 use crate::recording::{Recorder, RecordingError};
 
-/// How often the pods' file is looked at.
+/// How often the pods' file is looked at, and those of prices.
 const PODS_EVERY: Duration = Duration::from_secs(1);
 
 /// How often a source that knows by itself when it is due is asked.
@@ -103,7 +104,8 @@ pub fn settings(config: &Config) -> Settings {
     // Whoever names pods says who holds what; otherwise those hold a device who have it open.
     let grants_expected = pods_source(config) != Pods::None;
     let infer_allocation = config.infer.unwrap_or(!grants_expected);
-    Settings { node, infer_allocation, grants_expected, ..config.settings.clone() }
+    let prices = PriceSource::new(config.price.clone(), &node).prices().clone();
+    Settings { node, infer_allocation, grants_expected, prices, ..config.settings.clone() }
 }
 
 /// Who says which pod holds which device on this node: the kubelet if there is one, unless told otherwise.
@@ -173,6 +175,18 @@ async fn watch_node(config: &Config, options: Options) -> Result<Arc<Page>, RunE
         threads.start("names", move |stop| {
             poll_until(stop, &names, |facts| {
                 source.poll(facts);
+                source.health()
+            });
+        })?;
+    }
+    if config.price.can_change() {
+        let held = settings.prices.clone();
+        let mut source = PriceSource::new(config.price.clone(), &settings.node).holding(held);
+        let prices = intake.of(Source::Prices);
+        threads.start("prices", move |stop| {
+            poll_until(stop, &prices, |facts| {
+                source.poll(facts);
+                pause(PODS_EVERY, stop);
                 source.health()
             });
         })?;

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::identity::{ContainerId, GpuId, HostPid, MigId, PodUid, ProcessId, Scope};
 use crate::inventory::{Inventory, Placement};
+use crate::price::Prices;
 use crate::ratio::Ppb;
 use crate::time::{Interval, MonoNs};
 
@@ -35,13 +36,16 @@ pub enum Source {
     Pods,
     /// Names and labels of pods: the API server.
     Names,
+    /// What GPUs cost: the configuration, a price file, the node's labels.
+    Prices,
     /// The daemon itself.
     Daemon,
 }
 
 impl Source {
     /// Every source.
-    pub const ALL: [Self; 5] = [Self::Nvidia, Self::Host, Self::Pods, Self::Names, Self::Daemon];
+    pub const ALL: [Self; 6] =
+        [Self::Nvidia, Self::Host, Self::Pods, Self::Names, Self::Prices, Self::Daemon];
 
     /// The source's name as a label value.
     pub const fn label(self) -> &'static str {
@@ -50,6 +54,7 @@ impl Source {
             Self::Host => "host",
             Self::Pods => "pods",
             Self::Names => "names",
+            Self::Prices => "prices",
             Self::Daemon => "daemon",
         }
     }
@@ -65,6 +70,8 @@ pub enum Fact {
     Pods(Pods),
     /// Names, containers and attributes of all pods of the node; at the start and on change.
     Names(Vec<PodNames>),
+    /// The prices that hold from now on; on change. Boxed, as it is rare and large.
+    Prices(Box<Prices>),
     /// A process exists, or what is known of it changed.
     Process(Process),
     /// A process has ended.

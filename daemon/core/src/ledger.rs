@@ -67,6 +67,8 @@ pub struct Account {
     pub low_intensity: Option<u64>,
     /// Microjoules.
     pub energy_uj: Option<u64>,
+    /// What they cost, once a price was known.
+    pub energy_cost: Option<Money>,
     /// Evidence of allocated nanoseconds.
     pub allocation_evidence: [u64; Evidence::COUNT],
     /// Evidence of used nanoseconds.
@@ -103,6 +105,8 @@ pub struct NamespaceAccount {
     pub states: [u64; Class::COUNT],
     /// The same in money, once a price was known.
     pub costs: Option<[Money; Class::COUNT]>,
+    /// What its pods' energy cost, once a price was known.
+    pub energy_cost: Option<Money>,
 }
 
 /// All totals.
@@ -189,10 +193,24 @@ impl Ledger {
         }
     }
 
-    /// Adds energy to an owner's account with a device.
-    pub fn post_energy(&mut self, owner: &Owner, device: &DeviceId, microjoules: u64) {
+    /// Adds energy to an owner's account with a device, and what it cost at `price` per kilowatt-hour also to its
+    /// namespace.
+    pub fn post_energy(
+        &mut self,
+        owner: &Owner,
+        device: &DeviceId,
+        microjoules: u64,
+        price: Option<Price>,
+        namespace: Option<Arc<str>>,
+    ) {
         let account = self.accounts.entry(owner.clone()).or_default().entry(device.clone()).or_default();
         add(&mut account.energy_uj, Some(microjoules));
+        let Some(price) = price else { return };
+        let cost = Money::of_energy(price, microjoules);
+        account.energy_cost.get_or_insert_default().add(cost);
+        if let Some(name) = namespace {
+            self.namespaces.entry(name).or_default().energy_cost.get_or_insert_default().add(cost);
+        }
     }
 
     /// Every owner that has accounts.

@@ -4,4 +4,5 @@
 
 mod cases;
 mod node;
+mod prices;
 mod properties;
