@@ -183,10 +183,13 @@ async fn watch_node(config: &Config, options: Options) -> Result<Arc<Page>, RunE
         let held = settings.prices.clone();
         let mut source = PriceSource::new(config.price.clone(), &settings.node).holding(held);
         let prices = intake.of(Source::Prices);
+        let mut next = Instant::now();
         threads.start("prices", move |stop| {
             poll_until(stop, &prices, |facts| {
-                source.poll(facts);
-                pause(PODS_EVERY, stop);
+                if Instant::now() >= next {
+                    next = Instant::now() + PODS_EVERY;
+                    source.poll(facts);
+                }
                 source.health()
             });
         })?;

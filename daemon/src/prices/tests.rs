@@ -223,7 +223,7 @@ fn a_file_that_is_too_large_is_not_read() {
     let mut files = Files::new(|directory, options| options.file = Some(directory.join("p.csv")));
     let mut text = csv("16");
     while text.len() <= 1 << 20 {
-        write!(text, ",n{},,node,metadata.name,,1,\n", text.len()).unwrap();
+        writeln!(text, ",n{},,node,metadata.name,,1,", text.len()).unwrap();
     }
     files.write("p.csv", &text);
     assert_eq!(files.round().2, HealthState::Down);

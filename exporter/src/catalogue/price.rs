@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use warpmeter_core::price::{Date, Quote};
+use warpmeter_core::price::{Date, Price, Quote};
 use warpmeter_core::view::View;
 
 use super::{Family, Group, Level, Unit, counter, gauge};
@@ -70,5 +70,5 @@ fn quotes(view: &View) -> BTreeSet<(&'static str, Quote)> {
     let gpus = view.gpus.iter().filter_map(|gpu| gpu.quote.as_ref()).map(|quote| ("gpu", quote));
     let energy = view.energy.as_ref().map(|quote| ("energy", quote));
     // The same figure may give GPUs of different sizes different prices.
-    gpus.chain(energy).map(|(priced, quote)| (priced, quote.at(Default::default()))).collect()
+    gpus.chain(energy).map(|(priced, quote)| (priced, quote.at(Price::default()))).collect()
 }

@@ -50,7 +50,7 @@ impl NodeFacts {
     pub fn capacity(&self) -> Option<Capacity> {
         self.capacity.or_else(|| {
             let truth = |key: &&str| self.label(key).is_some_and(|value| value.eq_ignore_ascii_case("true"));
-            let preemptible = PREEMPTIBLE.iter().any(|key| truth(key)).then_some(Capacity::Spot);
+            let preemptible = PREEMPTIBLE.iter().any(truth).then_some(Capacity::Spot);
             preemptible.or_else(|| CAPACITY.iter().find_map(|key| named(self.label(key)?)))
         })
     }
