@@ -3,13 +3,16 @@
 use std::time::{Duration, Instant};
 
 use serde_json::json;
+use warpmeter_core::fact::HealthState;
 
 use super::super::{NamesOptions, NodeSource};
 use super::api::{Api, Reply};
+use crate::prices::{PriceOptions, PriceSource};
 
 /// A source whose clock is turned by hand.
 struct Asked {
     api: Api,
+    options: NamesOptions,
     source: NodeSource,
     now: Instant,
     _directory: tempfile::TempDir,
@@ -28,7 +31,8 @@ impl Asked {
         options.deadline = Duration::from_secs(2);
         std::fs::write(&options.token, "token\n").unwrap();
         std::fs::write(&options.ca, &api.ca).unwrap();
-        Self { source: NodeSource::new(options, "gpu-1"), api, now: Instant::now(), _directory: directory }
+        let source = NodeSource::new(options.clone(), "gpu-1");
+        Self { options, source, api, now: Instant::now(), _directory: directory }
     }
 
     fn round(&mut self) -> bool {
@@ -93,4 +97,20 @@ fn a_failure_keeps_the_labels_and_says_what_would_help() {
     }
     assert!(asked.round());
     assert_eq!((asked.label(), asked.source.reason().as_str()), (Some("c"), ""));
+}
+
+#[test]
+fn labels_of_the_node_decide_its_price_once_they_are_known() {
+    for (reply, price, state) in [
+        (node("gpu-1", "p5.48xlarge"), Some(6_880_000), HealthState::Up),
+        (Reply::Answer(403, Vec::new()), None, HealthState::Down),
+    ] {
+        let asked = Asked::new(vec![reply]);
+        let options = PriceOptions { api: Some(asked.options.clone()), ..PriceOptions::default() };
+        let mut source = PriceSource::new(options, "gpu-1");
+        assert!(source.prices().missing.contains("labels"), "nothing is asked before the first round");
+        source.poll(&mut Vec::new());
+        let rate = source.prices().of("NVIDIA H100 80GB HBM3", 8).map(|rate| rate.price.0);
+        assert_eq!((rate, source.health().state), (price, state), "{}", source.health().reason);
+    }
 }
