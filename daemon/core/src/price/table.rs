@@ -5,8 +5,8 @@
 //! is all there is, and `warpmeter_price_table_timestamp_seconds` gives its age.
 //!
 //! From what the open-source Karpenter providers generate out of the providers' price lists, as collected on the day
-//! of each list; Lambda's from its own page. Sizes of one family whose price per GPU is the same are computed from the largest one. Spot prices
-//! move within hours; only those of providers that set them by the month are here.
+//! of each list; Lambda's from its own page. Sizes of one family whose price per GPU is the same are computed from
+//! the largest one. Spot prices move within hours; only those of providers that set them by the month are here.
 
 use super::Date;
 
