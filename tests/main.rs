@@ -25,6 +25,7 @@ mod kubelets;
 mod missing;
 mod owners;
 mod patience;
+mod prices;
 mod processes;
 mod release;
 mod rows;

@@ -2,6 +2,8 @@
 //!
 //! It does what `run` does for a few seconds, and tells what came of it.
 
+mod prices;
+
 use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
@@ -179,6 +181,7 @@ fn node(config: &Config, view: &View, findings: &mut Findings) {
             Source::Host => ("host processes", ""),
             Source::Pods => ("pods", ""),
             Source::Names => ("pod names", ""),
+            Source::Prices => ("prices", ""),
             Source::Probes => ("probes", ""),
             Source::Daemon => continue,
         };
@@ -225,7 +228,7 @@ fn node(config: &Config, view: &View, findings: &mut Findings) {
     for gpu in &view.gpus {
         devices(gpu, findings);
     }
-    prices(view, findings);
+    prices::prices(config, view, findings);
 }
 
 fn devices(gpu: &GpuView, findings: &mut Findings) {
@@ -261,18 +264,5 @@ fn devices(gpu: &GpuView, findings: &mut Findings) {
             what,
             "this device gives no activity (MIG before Hopper): its time is unknown/source_lost",
         ),
-    }
-}
-
-fn prices(view: &View, findings: &mut Findings) {
-    let mut without: Vec<&str> = Vec::new();
-    for gpu in view.gpus.iter().filter(|gpu| gpu.price.is_none()) {
-        if !without.contains(&gpu.gpu.model.as_str()) {
-            without.push(&gpu.gpu.model);
-        }
-    }
-    for model in without {
-        let what = format!("{model} has no price: its time is counted, its cost is not");
-        findings.add("prices", Mark::Missing, what, "set one under [price], such as H100 = 2.95");
     }
 }

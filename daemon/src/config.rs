@@ -1,6 +1,7 @@
 //! The configuration file: TOML, every key optional, every problem reported at once with its place.
 
 mod http;
+mod price;
 mod reader;
 mod values;
 
@@ -8,11 +9,11 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use warpmeter_core::price::{Price, Prices};
 use warpmeter_core::settings::Settings;
 
 use crate::kubelet::KubeletOptions;
 use crate::names::{LabelKeys, NamesOptions};
+use crate::prices::PriceOptions;
 
 pub use http::HttpOptions;
 use reader::Section;
@@ -59,7 +60,9 @@ pub struct Config {
     pub control: Option<PathBuf>,
     /// How much is exported.
     pub level: Level,
-    /// Settings of the fold.
+    /// What is said of prices.
+    pub price: PriceOptions,
+    /// Settings of the fold, but for what depends on the node: its name, who holds what, and prices.
     pub settings: Settings,
 }
 
@@ -80,6 +83,7 @@ impl Default for Config {
             infer: None,
             control: Some(crate::control::SOCKET.into()),
             level: Level::Standard,
+            price: PriceOptions::default(),
             settings: Settings::default(),
         }
     }
@@ -126,7 +130,7 @@ impl Config {
     pub fn parse(text: &str) -> Result<Self, Vec<Problem>> {
         let mut config = Self::default();
         let mut names = NamesOptions::new("");
-        let mut api = false;
+        let (mut api, mut price_api) = (false, false);
         reader::read(text, |name, section| match name {
             "http" => http::read(section, &mut config.listen, &mut config.http),
             "nvidia" => section.read(&["libraries"], |section, key| match key {
@@ -167,9 +171,10 @@ impl Config {
                 "level" => section.set(key, &mut config.level, values::level),
                 _ => false,
             }),
-            "price" => prices(section, &mut config.settings.prices),
+            "price" => price::read(section, &mut config.price, &mut price_api),
             _ => false,
         })?;
+        config.price.api = price_api.then(|| names.clone());
         config.names = api.then_some(names);
         let incomplete = config.http.incomplete();
         if incomplete.is_empty() { Ok(config) } else { Err(incomplete) }
@@ -242,27 +247,6 @@ fn window(section: &mut Section<'_>, settings: &mut Settings) -> bool {
         "no_work_after" => section.set(key, &mut settings.no_work_after, long),
         _ => false,
     })
-}
-
-/// `currency`, `default`, and otherwise words of product names.
-fn prices(section: &mut Section<'_>, prices: &mut Prices) -> bool {
-    "USD".clone_into(&mut prices.currency);
-    let mut models: Vec<(String, Price)> = Vec::new();
-    section.read(&["currency", "default", "a word of a GPU's product name such as H100"], |section, key| {
-        match key {
-            "currency" => section.set(key, &mut prices.currency, values::currency),
-            "default" => section.set_some(key, &mut prices.other, values::price),
-            model if values::is_model(model) => {
-                let mut price = None;
-                section.set_some(model, &mut price, values::price);
-                models.extend(price.map(|price| (model.to_owned(), price)));
-                true
-            }
-            _ => false,
-        }
-    });
-    prices.models = models;
-    true
 }
 
 #[cfg(test)]

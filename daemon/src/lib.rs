@@ -1,7 +1,7 @@
 //! Warpmeter: a per-node daemon that says where paid GPU time goes, per pod.
 //!
 //! This crate wires the others together: it reads the configuration ([`config`]), runs the sources ([`host`],
-//! [`pods`], [`nvidia`]), folds their facts ([`pipeline`]) and serves the result. `docs/life-of-a-sample.md`
+//! [`pods`], [`prices`], [`nvidia`]), folds their facts ([`pipeline`]) and serves the result. `docs/life-of-a-sample.md`
 //! follows one counter from the driver to the scrape.
 #![forbid(unsafe_code)]
 
@@ -17,6 +17,7 @@ pub mod names;
 pub mod nvidia;
 pub mod pipeline;
 pub mod pods;
+pub mod prices;
 pub mod recording;
 pub mod run;
 mod told;

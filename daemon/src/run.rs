@@ -145,6 +145,7 @@ async fn watch_node(config: &Config, options: Options) -> Result<Arc<Page>, RunE
         let daemon = intake.of(Source::Daemon);
         threads.start("secrets", move |stop| endpoint::keep(keeper, &daemon, stop))?;
     }
+    sources::start_prices(config, &settings, &intake, &mut threads)?;
     drop(intake);
     if let Some(path) = config.control.clone().filter(|_| options.serve) {
         let gate = Arc::clone(&gate);

@@ -409,6 +409,25 @@ def telemetry():
     case("ledgers that do not add up", daemon(error=lambda at: 0.5 if at == 30 else 0), {29: [], 31: [fires("WarpmeterConservationError", node="n1")], 50: []})
 
 
+def prices():
+    STALE, BUILT_IN = "WarpmeterPriceStale", "WarpmeterPriceBuiltIn"
+    # Time begins at 0 here, so that a day before it is negative.
+    dated = lambda day, node="n1", life=None: [series("warpmeter_price_table_timestamp_seconds", target(node), (life or Life()).gauge(day * 86400))]
+    figure = lambda origin, priced="gpu", node="n1", life=None: [series("warpmeter_price_info", target(node) | {"priced": priced, "origin": origin, "source": "s-" + origin, "as_of": "", "capacity_type": ""}, (life or Life()).gauge(1))]
+    perhour = lambda price: [series("warpmeter_gpu_price_per_hour", target() | {"gpu_uuid": name, "currency": "USD"}, Life().gauge(price)) for name in ("g1", "g2")]
+    case("a price of 91 days ago is old, one of 89 is not", daemon() + daemon(node="n2") + dated(-91) + dated(-89, "n2") + perhour(2.5),
+         {10: [], 20: [fires(STALE, node="n1", severity="warning")]},
+         texts=[(30, STALE, {"severity": "warning", "cluster": "c1", "node": "n1", "instance": "n1", "job": "warpmeter"},
+                 {"summary": "A price of n1 is 91d 0h 30m 0s old.",
+                  "description": "The oldest price in use is of 91d 0h 30m 0s ago, and costs accrue by it. By it the GPUs of this node cost 5.00 USD per hour.",
+                  "runbook_url": "docs/runbooks/WarpmeterPriceStale.md"})])
+    case("a price that is renewed is no longer old", daemon() + [series("warpmeter_price_table_timestamp_seconds", target(), Life().gauge(lambda at: -91 * 86400 if at < 40 else -86400))], {30: [fires(STALE)], 45: []})
+    case("a price without a day is not old", daemon() + figure("configuration") + perhour(2.5), {90: []})
+    case("the built-in table alone", daemon() + figure("built_in") + perhour(2.5), {30: [], 75: [fires(BUILT_IN, node="n1", severity="info")]})
+    case("the built-in table with a price of energy is still alone for GPUs", daemon() + figure("built_in") + figure("configuration", "energy"), {75: [fires(BUILT_IN)]})
+    case("the built-in table beside a price of one's own, or on another node", daemon() + daemon(node="n2") + figure("built_in") + figure("file") + figure("configuration", node="n2"), {75: []})
+
+
 def devices():
     own = target()
     xid = lambda number, values, gpu="g1": [series("warpmeter_gpu_xid_errors_total", own | {"gpu_uuid": gpu, "xid": number}, values)]
@@ -549,7 +568,7 @@ def joins():
 
 def main():
     where = pathlib.Path(sys.argv[1])
-    for family in (pods, levels, free, telemetry, devices, borrowing, joins):
+    for family in (pods, levels, free, telemetry, prices, devices, borrowing, joins):
         family()
     for index, (name, content) in enumerate(CASES):
         (where / f"{index:03}.json").write_text(json.dumps(content))

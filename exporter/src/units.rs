@@ -63,6 +63,11 @@ pub(crate) const fn price(price: Price) -> f64 {
     price.0 as f64 / 1e6
 }
 
+/// Seconds from 1970 to the beginning of a day, in UTC.
+pub(crate) const fn day(days: u32) -> f64 {
+    days as f64 * 86_400.0
+}
+
 /// Seconds since 1970, to the millisecond: more digits than a float of that size can tell apart help nobody.
 pub(crate) const fn timestamp(nanos: u64) -> f64 {
     (nanos / 1_000_000) as f64 / 1e3

@@ -10,7 +10,7 @@ use warpmeter_core::fact::{
 use warpmeter_core::fold::Fold;
 use warpmeter_core::identity::{ContainerId, GpuId, HostPid, MigId, PodUid, ProcessId, Scope};
 use warpmeter_core::inventory::{Authority, Counter, Gpu, Instance, Inventory, Mig};
-use warpmeter_core::price::{Price, Prices};
+use warpmeter_core::price::{Price, Prices, Quote};
 use warpmeter_core::ratio::Ppb;
 use warpmeter_core::settings::Settings;
 use warpmeter_core::time::{Interval, MonoNs, SECOND};
@@ -142,8 +142,8 @@ fn second(second: u64, in_mig: bool) -> Vec<Sample> {
 }
 
 fn node(in_mig: bool) -> Fold {
-    let prices =
-        Prices { currency: "USD".into(), models: vec![("H100".into(), Price(2_950_000))], other: None };
+    let models = vec![("H100".into(), Quote::configured(Price(2_950_000)))];
+    let prices = Prices { currency: "USD".into(), models, ..Prices::default() };
     let mut fold = Fold::new(Settings { infer_allocation: false, prices, ..Settings::default() });
     let start = |fact, source| Sample { at: MonoNs(1), source, fact };
     fold.apply(start(Fact::Health(Health { state: HealthState::Up, reason: String::new() }), Source::Host));

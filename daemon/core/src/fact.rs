@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::identity::{ContainerId, GpuId, HostPid, MigId, PodUid, ProcessId, Scope};
 use crate::inventory::{Inventory, Placement};
+use crate::price::Prices;
 use crate::probe::Probes;
 use crate::ratio::Ppb;
 use crate::time::{Interval, MonoNs};
@@ -36,6 +37,8 @@ pub enum Source {
     Pods,
     /// Names and labels of pods: the API server.
     Names,
+    /// What GPUs cost: the configuration, a price file, the node's labels.
+    Prices,
     /// Probes on the CUDA driver library and the scheduler, through the `bpf` process.
     Probes,
     /// The daemon itself.
@@ -44,8 +47,8 @@ pub enum Source {
 
 impl Source {
     /// Every source.
-    pub const ALL: [Self; 6] =
-        [Self::Nvidia, Self::Host, Self::Pods, Self::Names, Self::Probes, Self::Daemon];
+    pub const ALL: [Self; 7] =
+        [Self::Nvidia, Self::Host, Self::Pods, Self::Names, Self::Prices, Self::Probes, Self::Daemon];
 
     /// The source's name as a label value.
     pub const fn label(self) -> &'static str {
@@ -55,6 +58,7 @@ impl Source {
             Self::Pods => "pods",
             Self::Names => "names",
             Self::Probes => "probes",
+            Self::Prices => "prices",
             Self::Daemon => "daemon",
         }
     }
@@ -70,6 +74,8 @@ pub enum Fact {
     Pods(Pods),
     /// Names, containers and attributes of all pods of the node; at the start and on change.
     Names(Vec<PodNames>),
+    /// The prices that hold from now on; on change. Boxed, as it is rare and large.
+    Prices(Box<Prices>),
     /// A process exists, or what is known of it changed.
     Process(Process),
     /// A process has ended.

@@ -7,6 +7,7 @@
 mod close;
 mod probes;
 mod report;
+mod tariff;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -19,7 +20,7 @@ use crate::identity::{DeviceId, GpuId, Owner, PodUid, Scope};
 use crate::inventory::{Driver, Gpu, Inventory};
 use crate::ledger::Ledger;
 use crate::level::Cumulative;
-use crate::price::Money;
+use crate::price::{Money, Price};
 use crate::probe::ThreadTotals;
 use crate::roster::{Containers, Roster, belongs};
 use crate::settings::Settings;
@@ -29,6 +30,7 @@ use crate::view::{BoardTotals, Residue, View};
 use crate::window::Timeline;
 
 use self::probes::Snapshots;
+use self::tariff::Tariffs;
 
 /// How long a window waits for the identity of a process that the driver named.
 const IDENTITY_GRACE: u64 = SECOND / 2;
@@ -69,6 +71,7 @@ pub struct Fold {
     recent: BTreeMap<PodUid, VecDeque<Recent>>,
     memory: BTreeMap<(Owner, DeviceId), u64>,
     ledger: Ledger,
+    tariffs: Tariffs,
     windows: u64,
 }
 
@@ -130,6 +133,7 @@ impl Fold {
     /// An empty fold.
     pub fn new(settings: Settings) -> Self {
         Self {
+            tariffs: Tariffs::new(settings.prices.clone()),
             settings,
             started: None,
             now: MonoNs(0),
@@ -180,6 +184,7 @@ impl Fold {
                 self.learn(&sample);
             }
         }
+        self.charge_host();
         let closed = self.close_windows();
         self.windows += closed;
         let due = self.now.since(self.retired) >= RETIRE_EVERY;
@@ -211,6 +216,7 @@ impl Fold {
             Fact::Inventory(inventory) => self.inventory(inventory, sample.at),
             Fact::Pods(pods) => self.pods(pods, sample.at),
             Fact::Names(names) => self.names(names, sample.at),
+            Fact::Prices(prices) => self.prices(prices, sample.at),
             Fact::Process(process) => self.roster.seen(process.clone(), sample.at),
             Fact::Gone(id) => self.roster.gone(*id, sample.at),
             Fact::Probes(probes) => self.probed(probes),
@@ -263,6 +269,7 @@ impl Fold {
 
     fn inventory(&mut self, inventory: &Inventory, at: MonoNs) {
         self.driver.clone_from(&inventory.driver);
+        self.count_gpus(inventory.gpus.len(), at);
         for state in self.gpus.values_mut() {
             if !inventory.gpus.iter().any(|gpu| gpu.id == state.gpu.id) {
                 let down = Some("the driver no longer shows it".to_owned());
@@ -466,6 +473,7 @@ impl Fold {
         while self.holdings.len() > 1 && self.holdings[1].0 <= open {
             self.holdings.pop_front();
         }
+        self.tariffs.forget(open);
         for state in self.gpus.values_mut() {
             state.timeline.forget();
         }
@@ -498,8 +506,8 @@ impl GpuState {
         self.memory_used.clear();
     }
 
-    /// Adds what a reading says of the board.
-    fn count(&mut self, board: &Board, during: Interval) -> Option<u64> {
+    /// Adds what a reading says of the board. Gives its energy, in microjoules.
+    fn count(&mut self, board: &Board, during: Interval, energy_price: Option<Price>) -> Option<u64> {
         let nanos = during.nanos();
         let add = |total: &mut Option<u128>, bytes: Option<u64>| {
             if let Some(bytes) = bytes {
@@ -523,11 +531,13 @@ impl GpuState {
         }
         let energy = counters.energy.advance(board.energy_mj?)?.saturating_mul(1000);
         *self.totals.energy_uj.get_or_insert(0) += energy;
+        if let Some(price) = energy_price {
+            self.totals.energy_cost.get_or_insert_default().add(Money::of_energy(price, energy));
+        }
         Some(energy)
     }
 
-    fn add_residue(&mut self, unallocated: u64, unallocatable: u64, settings: &Settings) {
-        let price = settings.prices.of(&self.gpu.model);
+    fn add_residue(&mut self, unallocated: u64, unallocatable: u64, price: Option<Price>) {
         let residue = self.residue.get_or_insert_default();
         residue.unallocated += unallocated;
         residue.unallocatable += unallocatable;

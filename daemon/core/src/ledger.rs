@@ -68,6 +68,8 @@ pub struct Account {
     pub low_intensity: Option<u64>,
     /// Microjoules.
     pub energy_uj: Option<u64>,
+    /// What they cost, once a price was known.
+    pub energy_cost: Option<Money>,
     /// What it asked of the device, once the probes have seen it ask for something.
     pub calls: Option<CallTotals>,
     /// Evidence of allocated nanoseconds.
@@ -106,6 +108,8 @@ pub struct NamespaceAccount {
     pub states: [u64; Class::COUNT],
     /// The same in money, once a price was known.
     pub costs: Option<[Money; Class::COUNT]>,
+    /// What its pods' energy cost, once a price was known.
+    pub energy_cost: Option<Money>,
 }
 
 /// All totals.
@@ -192,10 +196,24 @@ impl Ledger {
         }
     }
 
-    /// Adds energy to an owner's account with a device.
-    pub fn post_energy(&mut self, owner: &Owner, device: &DeviceId, microjoules: u64) {
+    /// Adds energy to an owner's account with a device, and what it cost at `price` per kilowatt-hour also to its
+    /// namespace.
+    pub fn post_energy(
+        &mut self,
+        owner: &Owner,
+        device: &DeviceId,
+        microjoules: u64,
+        price: Option<Price>,
+        namespace: Option<Arc<str>>,
+    ) {
         let account = self.accounts.entry(owner.clone()).or_default().entry(device.clone()).or_default();
         add(&mut account.energy_uj, Some(microjoules));
+        let Some(price) = price else { return };
+        let cost = Money::of_energy(price, microjoules);
+        account.energy_cost.get_or_insert_default().add(cost);
+        if let Some(name) = namespace {
+            self.namespaces.entry(name).or_default().energy_cost.get_or_insert_default().add(cost);
+        }
     }
 
     /// Adds what an owner asked of a device.

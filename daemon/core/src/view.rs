@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::fact::{Board, Discard, HealthState, Own, Source};
 use crate::identity::{DeviceId, GpuId, Owner, PodUid};
 use crate::inventory::{Driver, Gpu, Instance};
-use crate::price::{Money, Price};
+use crate::price::{Money, Price, Quote};
 use crate::probe::{CallTotals, ThreadTotals};
 use crate::ratio::Ppb;
 use crate::state::{Class, DeviceState, State};
@@ -28,6 +28,12 @@ pub struct View {
     pub windows: u64,
     /// The currency of all money.
     pub currency: String,
+    /// What the node has cost beside its GPUs, once a part of a node's price was left for that.
+    pub host_cost: Option<Money>,
+    /// The price of a kilowatt-hour now.
+    pub energy: Option<Quote>,
+    /// Why GPUs without a price have none, and what to set; empty if that is not known.
+    pub price_missing: String,
     /// The driver, while it answers.
     pub driver: Option<Driver>,
     /// Every GPU, in order of UUID.
@@ -63,8 +69,8 @@ pub struct GpuView {
     pub board: Board,
     /// Counters of the board since the start.
     pub totals: BoardTotals,
-    /// Price of the whole GPU per hour.
-    pub price: Option<Price>,
+    /// Price of the whole GPU per hour now, and who says so.
+    pub quote: Option<Quote>,
     /// XIDs since the start, in order of number.
     pub xids: Vec<(u64, u64)>,
     /// When its last reading ended; none before the first.
@@ -89,6 +95,8 @@ pub struct Residue {
 pub struct BoardTotals {
     /// Microjoules.
     pub energy_uj: Option<u64>,
+    /// What they cost, as far as a price was known.
+    pub energy_cost: Option<Money>,
     /// Bytes received over PCIe.
     pub pcie_receive: Option<u128>,
     /// Bytes transmitted over PCIe.
@@ -210,6 +218,8 @@ pub struct AccountView {
     pub low_intensity: Option<u64>,
     /// Microjoules, by its part of the device's use.
     pub energy_uj: Option<u64>,
+    /// What they cost, as far as a price was known.
+    pub energy_cost: Option<Money>,
     /// What it asked of the device, once the probes have seen it ask for something.
     pub calls: Option<CallTotals>,
     /// Memory in use, in bytes.
@@ -251,6 +261,8 @@ pub struct NamespaceView {
     pub states: [u64; Class::COUNT],
     /// The same in money, as far as prices are known.
     pub costs: Option<[Money; Class::COUNT]>,
+    /// What its pods' energy cost, as far as a price was known.
+    pub energy_cost: Option<Money>,
 }
 
 /// One source.
@@ -280,6 +292,13 @@ pub struct SourceView {
     pub discarded: [u64; Discard::ALL.len()],
     /// What its process uses, if it has one of its own.
     pub own: Option<Own>,
+}
+
+impl GpuView {
+    /// Price of the whole GPU per hour now.
+    pub fn price(&self) -> Option<Price> {
+        self.quote.as_ref().map(|quote| quote.price)
+    }
 }
 
 impl View {

@@ -60,6 +60,8 @@ impl<T> Placed<T> {
 pub(super) struct Section<'t> {
     text: &'t str,
     name: String,
+    /// Where it is in the text.
+    at: usize,
     table: &'t DeTable<'t>,
     problems: Vec<Problem>,
 }
@@ -81,7 +83,8 @@ pub(super) fn read(
             problems.push(Problem::at(text, name.span().start, message));
             continue;
         };
-        let mut reader = Section { text, name: name.get_ref().to_string(), table, problems: Vec::new() };
+        let (at, title) = (name.span().start, name.get_ref().to_string());
+        let mut reader = Section { text, name: title, at, table, problems: Vec::new() };
         if !section(name.get_ref(), &mut reader) {
             let message = format!("unknown section `[{}]`; sections are: {SECTIONS}", name.get_ref());
             problems.push(Problem::at(text, name.span().start, message));
@@ -164,6 +167,36 @@ impl<'t> Section<'t> {
         let Problem { line, column, .. } = Problem::at(self.text, offset, String::new());
         *target = value.map(|value| Placed { value, line, column });
         true
+    }
+
+    /// Whether the value of `key` is a table.
+    pub(super) fn is_table(&self, key: &str) -> bool {
+        self.value(key).is_some_and(|value| matches!(value.get_ref(), DeValue::Table(_)))
+    }
+
+    /// Reads the table that is the value of `key`. Always true: the key is known.
+    pub(super) fn within(&mut self, key: &str, read: impl FnOnce(&mut Section<'t>)) -> bool {
+        let Some(value) = self.value(key) else { return true };
+        if let DeValue::Table(table) = value.get_ref() {
+            let (name, at) = (format!("{}.{key}", self.name), value.span().start);
+            let mut inner = Section { text: self.text, name, at, table, problems: Vec::new() };
+            read(&mut inner);
+            self.problems.append(&mut inner.problems);
+        }
+        true
+    }
+
+    /// Notes that `key` is missing, if it is.
+    pub(super) fn require(&mut self, key: &str) {
+        if self.value(key).is_none() {
+            self.problem(self.at, format!("`{key}` is missing in [{}]", self.name));
+        }
+    }
+
+    /// Notes what is wrong with the value of `key`.
+    pub(super) fn wrong(&mut self, key: &str, message: &str) {
+        let at = self.value(key).map_or(self.at, |value| value.span().start);
+        self.problem(at, message.to_owned());
     }
 
     fn value(&self, key: &str) -> Option<&'t Spanned<DeValue<'t>>> {

@@ -1,7 +1,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use warpmeter_core::price::Price;
+use warpmeter_core::price::{BuiltIn, Capacity, Price, Quote};
 
 use super::{Config, Level, Pods, Problem};
 
@@ -69,8 +69,23 @@ fn every_key_is_taken() {
         [price]
         currency = "EUR"
         default = 1
-        H100 = 2.95
+        H100 = { price = 2.95, as_of = "2026-11-01", source = "contract" }
         "A100-SXM4-80GB" = 1.2
+        node = 98.32
+        file = "/p.csv"
+        node_labels = "/l"
+        instance_type = "p5.48xlarge"
+        capacity_type = "reserved"
+        host_share = 0.15
+        discount = 0.4
+        built_in = "models"
+        power_per_kwh = 0.12
+        [price.owned]
+        purchase = 30_000
+        years = 4
+        residual = 0
+        as_of = 2025-01-31
+        source = "invoice 7"
         "#,
     )
     .unwrap();
@@ -91,10 +106,26 @@ fn every_key_is_taken() {
     assert_eq!((config.kubelet.resources.len(), config.kubelet.deadline), (2, Duration::from_secs(1)));
     let names = config.names.unwrap();
     assert_eq!((names.labels.team, names.labels.app.len()), (vec!["cost-center".to_owned()], 0));
-    assert_eq!(settings.prices.of("NVIDIA H100 80GB HBM3"), Some(Price(2_950_000)));
-    assert_eq!(settings.prices.of("NVIDIA A100-SXM4-80GB"), Some(Price(1_200_000)));
-    assert_eq!(settings.prices.of("Tesla T4"), Some(Price(1_000_000)));
-    assert_eq!(settings.prices.currency, "EUR");
+    let price = config.price;
+    let book = &price.book;
+    let models: Vec<(&str, u64)> =
+        book.models.iter().map(|(key, quote)| (key.as_str(), quote.price.0)).collect();
+    assert_eq!(models, [("A100-SXM4-80GB", 1_200_000), ("H100", 2_950_000)]);
+    assert_eq!(book.models[1].1.to_string(), "contract (configuration), as of 2026-11-01");
+    assert_eq!(
+        [&book.default, &book.node].map(|quote| quote.as_ref().unwrap().price.0),
+        [1_000_000, 98_320_000]
+    );
+    assert_eq!(book.energy.as_ref().unwrap().price, Price(120_000));
+    assert_eq!(book.owned.as_ref().unwrap().to_string(), "invoice 7 (owned hardware), as of 2025-01-31");
+    assert_eq!(book.owned.as_ref().unwrap().price, Price(855_578));
+    assert_eq!((book.currency.as_str(), book.host_share, book.discount), ("EUR", 150_000, Some(400_000)));
+    assert_eq!(book.built_in, BuiltIn::Models);
+    assert_eq!((price.file, price.node_labels), (Some("/p.csv".into()), Some("/l".into())));
+    assert_eq!(
+        (price.instance_type.as_deref(), price.capacity),
+        (Some("p5.48xlarge"), Some(Capacity::Reserved))
+    );
 }
 
 #[test]
@@ -178,11 +209,47 @@ fn prices_are_exact_decimals() {
         [("2.95", 2_950_000), ("0", 0), ("0.000001", 1), ("1_000.5", 1_000_500_000), ("3.0000000", 3_000_000)]
     {
         let config = Config::parse(&format!("[price]\nH100 = {text}\n")).unwrap();
-        assert_eq!(config.settings.prices.models, [("H100".to_owned(), Price(micros))], "{text}");
+        let models = [("H100".to_owned(), Quote::configured(Price(micros)))];
+        assert_eq!(config.price.book.models, models, "{text}");
     }
     for text in ["0.0000001", "nan", "inf", "1e3", "0x10", "1000001", "\"2\"", "true"] {
         assert_eq!(problems(&format!("[price]\nH100 = {text}\n")).len(), 1, "{text}");
     }
+}
+
+#[test]
+fn problems_inside_a_table_of_prices_have_their_own_places() {
+    let found = problems(
+        "[price]\nH100 = { price = -1, as_of = \"yesterday\", sauce = 1 }\nA100 = { source = \"x\" }\nowned = { years = 0, \
+         residual = 2 }\nhost_share = 1\ndiscount = 0.0000001\ncapacity_type = \"cheap\"\nbuilt_in = true\nnode = \"1\"\n",
+    );
+    let starts = [
+        "2:18 `price` in [price.H100]",
+        "2:30 `as_of` in [price.H100]",
+        "2:43 unknown key `sauce` in [price.H100]",
+        "3:8 `price` is missing in [price.A100]",
+        "4:9 `purchase` is missing in [price.owned]",
+        "4:19 `years` in [price.owned]",
+        "5:14 `host_share` in [price]",
+        "6:12 `discount` in [price]",
+        "7:17 `capacity_type` in [price]",
+        "8:12 `built_in` in [price]",
+        "9:8 `node` in [price]",
+    ];
+    assert_eq!(found.len(), starts.len(), "{found:#?}");
+    for (found, start) in found.iter().zip(starts) {
+        assert!(found.starts_with(start), "{found}: {start}");
+    }
+    assert_eq!(problems("[price]\nowned = { purchase = 1, years = 4, residual = 2 }\n").len(), 1);
+    assert_eq!(problems("[price]\nowned = 3\n").len(), 1);
+    assert_eq!(problems("[price]\napi = true\nnode_labels = \"/l\"\n").len(), 1);
+}
+
+#[test]
+fn the_api_server_of_names_is_asked_for_the_node_too() {
+    let config = Config::parse("[names]\nserver = \"https://10.0.0.1\"\n[price]\napi = true\n").unwrap();
+    assert_eq!(config.names, None);
+    assert_eq!(config.price.api.unwrap().server.as_deref(), Some("https://10.0.0.1"));
 }
 
 proptest::proptest! {

@@ -1,16 +1,14 @@
 //! Values of the configuration. Each parser's error says what would be right.
 
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use toml::de::DeValue;
-use warpmeter_core::price::Price;
+use warpmeter_core::price::{BuiltIn, Capacity, Date, Price, micros};
 
 use super::Level;
-
-/// The highest price that is taken for one: a million units per hour.
-const HIGHEST_PRICE: u64 = 1_000_000;
 
 type Parsed<T> = Result<T, String>;
 
@@ -156,29 +154,69 @@ pub(super) fn is_model(key: &str) -> bool {
         && key.bytes().all(|byte| byte.is_ascii_alphanumeric() || b" -_.".contains(&byte))
 }
 
-/// A price per GPU hour, exact to a millionth.
+/// A price, exact to a millionth.
 pub(super) fn price(value: &DeValue<'_>) -> Parsed<Price> {
-    let wanted = format!("a price per GPU hour from 0 to {HIGHEST_PRICE} such as 2.95");
+    millionths(value, &format!("a price from 0 to {} such as 2.95", Price::HIGHEST), 0..=Price::HIGHEST.0)
+        .map(Price)
+}
+
+/// A part of something in millionths: from 0 to less than 1.
+pub(super) fn part(value: &DeValue<'_>) -> Parsed<u32> {
+    let part = millionths(value, "a part from 0 to less than 1 such as 0.15", 0..=999_999)?;
+    u32::try_from(part).map_err(|error| error.to_string())
+}
+
+/// An amount of money in millionths.
+pub(super) fn amount(value: &DeValue<'_>) -> Parsed<u64> {
+    millionths(value, "an amount from 0 to 1000000000 such as 30000", 0..=1_000_000_000_000_000)
+}
+
+/// A number of years in millionths.
+pub(super) fn years(value: &DeValue<'_>) -> Parsed<u64> {
+    millionths(value, "a number of years from 0.1 to 100 such as 4", 100_000..=100_000_000)
+}
+
+/// Millionths of a number, without a detour through floating point.
+fn millionths(value: &DeValue<'_>, wanted: &str, range: RangeInclusive<u64>) -> Parsed<u64> {
     let text = match value {
         DeValue::Integer(integer) if integer.radix() == 10 => integer.as_str(),
         DeValue::Float(float) => float.as_str(),
         other => return Err(format!("wants {wanted}, got {}", other.type_str())),
     };
-    decimal(text)
-        .filter(|micros| *micros <= HIGHEST_PRICE * 1_000_000)
-        .map(Price)
-        .ok_or(format!("wants {wanted}, got {text}"))
+    let micros = micros(&text.replace('_', "")).filter(|micros| range.contains(micros));
+    micros.ok_or_else(|| format!("wants {wanted}, with at most six decimals, got {text}"))
 }
 
-/// Millionths of a plain decimal number, without a detour through floating point.
-fn decimal(text: &str) -> Option<u64> {
-    let text = text.strip_prefix('+').unwrap_or(text).replace('_', "");
-    let (whole, fraction) = text.split_once('.').unwrap_or((&text, ""));
-    let digits = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
-    let fraction = fraction.trim_end_matches('0');
-    if whole.is_empty() || !digits(whole) || !digits(fraction) || fraction.len() > 6 {
-        return None;
+/// A day, as a text or in TOML's own form.
+pub(super) fn date(value: &DeValue<'_>) -> Parsed<Date> {
+    let wanted = "a date such as \"2026-11-01\"";
+    let text = match value {
+        DeValue::Datetime(date) => date.to_string(),
+        other => string(other, wanted)?.to_owned(),
+    };
+    text.parse().map_err(|_no_date| format!("wants {wanted}, got {text:?}"))
+}
+
+/// A text that is shown in metrics.
+pub(super) fn label(value: &DeValue<'_>) -> Parsed<String> {
+    let wanted = "a text of 1 to 128 bytes that can be shown";
+    let text = string(value, wanted)?;
+    let valid = !text.trim().is_empty() && text.len() <= 128 && !text.chars().any(char::is_control);
+    if valid { Ok(text.to_owned()) } else { Err(format!("wants {wanted}")) }
+}
+
+pub(super) fn capacity(value: &DeValue<'_>) -> Parsed<Capacity> {
+    let wanted = "\"on-demand\", \"spot\" or \"reserved\"";
+    let text = string(value, wanted)?;
+    Capacity::parse(text).ok_or_else(|| format!("wants {wanted}, got {text:?}"))
+}
+
+pub(super) fn built_in(value: &DeValue<'_>) -> Parsed<BuiltIn> {
+    let wanted = "\"off\", \"instances\" or \"models\"";
+    match string(value, wanted)? {
+        "off" => Ok(BuiltIn::Off),
+        "instances" => Ok(BuiltIn::Instances),
+        "models" => Ok(BuiltIn::Models),
+        other => Err(format!("wants {wanted}, got {other:?}")),
     }
-    let micros: u64 = format!("{fraction:0<6}").parse().ok()?;
-    whole.parse::<u64>().ok()?.checked_mul(1_000_000)?.checked_add(micros)
 }

@@ -107,7 +107,7 @@ impl Connection {
         token: &Path,
         budget: &'b mut Budget<'r>,
     ) -> Result<Body<'b, 'r>, Fault> {
-        let attempt = "ask for the pods";
+        let attempt = "ask the API server";
         let mut request = Request::get(format!("{}{path}", self.server.prefix))
             .header(HOST, self.server.authority())
             .header(ACCEPT, "application/json")

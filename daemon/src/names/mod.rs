@@ -9,6 +9,7 @@
 //! server   which API server, and how to reach it     list      pages of pods → names, one pod in memory at a time
 //! client   one connection: TLS, deadline, bounds      pod       one pod → its names
 //! fault    what can go wrong, and what fixes it       workload  one pod → the workload that it is part of
+//! node     this node's own labels, for its price
 //! ```
 
 mod body;
@@ -16,6 +17,7 @@ mod client;
 mod created;
 mod fault;
 mod list;
+mod node;
 mod options;
 mod pod;
 mod server;
@@ -27,5 +29,6 @@ mod workload;
 mod tests;
 
 pub use list::parse;
+pub use node::{NodeAnswer, NodeSource};
 pub use options::{LabelKeys, NamesOptions};
 pub use source::NamesSource;

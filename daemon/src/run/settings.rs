@@ -5,6 +5,7 @@ use warpmeter_core::settings::Settings;
 
 use crate::config::{Config, Pods};
 use crate::kubelet::KubeletOptions;
+use crate::prices::PriceSource;
 
 /// The fold's settings under a configuration.
 pub fn settings(config: &Config) -> Settings {
@@ -23,7 +24,8 @@ pub fn settings(config: &Config) -> Settings {
     let grants_expected = matches!(source, Pods::Kubelet | Pods::File(_));
     let infer_allocation = config.infer.unwrap_or(!grants_expected);
     let infer_until_heard = config.infer.is_none() && source == Pods::Auto;
-    Settings { node, infer_allocation, infer_until_heard, grants_expected, ..config.settings.clone() }
+    let prices = PriceSource::new(config.price.clone(), &node).prices().clone();
+    Settings { node, infer_allocation, infer_until_heard, grants_expected, prices, ..config.settings.clone() }
 }
 
 /// Who says which pod holds which device on this node: the kubelet if there is one, unless told otherwise.
@@ -44,7 +46,8 @@ pub(super) fn has_kubelet(options: &KubeletOptions) -> bool {
 pub fn expected_sources(config: &Config) -> Vec<Source> {
     let pods = (pods_source(config) != Pods::None).then_some(Source::Pods);
     let names = config.names.is_some().then_some(Source::Names);
-    [Source::Nvidia, Source::Host].into_iter().chain(pods).chain(names).collect()
+    let prices = config.price.can_change().then_some(Source::Prices);
+    [Source::Nvidia, Source::Host].into_iter().chain(pods).chain(names).chain(prices).collect()
 }
 
 #[cfg(test)]

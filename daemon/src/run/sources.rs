@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use warpmeter_core::fact::{Fact, Health, HealthState, Source};
 use warpmeter_core::identity::{GpuId, HostPid};
+use warpmeter_core::settings::Settings;
 
 use super::RunError;
 use super::settings::{has_kubelet, pods_source};
@@ -19,9 +20,10 @@ use crate::kubelet::{KubeletOptions, KubeletSource};
 use crate::names::{NamesOptions, NamesSource};
 use crate::pipeline::{Intake, Wanted};
 use crate::pods::PodsFile;
+use crate::prices::PriceSource;
 
-/// How often the pods' file is looked at, and whether a kubelet has come.
-const PODS_EVERY: Duration = Duration::from_secs(1);
+/// How often files of pods and prices are looked at, and whether a kubelet has come.
+const FILES_EVERY: Duration = Duration::from_secs(1);
 
 /// How often a health that has not changed is told again.
 const HEALTH_EVERY: Duration = Duration::from_mins(1);
@@ -57,7 +59,7 @@ pub(super) fn start_pods(
             threads.start("pods", move |stop| {
                 poll_until(stop, &pods, |facts| {
                     file.poll(facts);
-                    pause(PODS_EVERY, stop);
+                    pause(FILES_EVERY, stop);
                     file.health()
                 });
             })
@@ -94,7 +96,7 @@ fn await_kubelet(options: &KubeletOptions, intake: &Intake, stop: &AtomicBool) {
     );
     intake.put(Fact::Health(Health { state: HealthState::Off, reason }));
     while !has_kubelet(options) && !stop.load(Ordering::Relaxed) {
-        pause(PODS_EVERY, stop);
+        pause(FILES_EVERY, stop);
     }
 }
 
@@ -112,6 +114,30 @@ pub(super) fn start_names(
     threads.start("names", move |stop| {
         poll_until(stop, &names, |facts| {
             source.poll(facts);
+            source.health()
+        });
+    })
+}
+
+/// Starts the source of prices, if they can change: `settings` has those that hold at the start.
+pub(super) fn start_prices(
+    config: &Config,
+    settings: &Settings,
+    intake: &Intake,
+    threads: &mut Threads,
+) -> Result<(), RunError> {
+    if !config.price.can_change() {
+        return Ok(());
+    }
+    let mut source = PriceSource::new(config.price.clone(), &settings.node).holding(settings.prices.clone());
+    let prices = intake.of(Source::Prices);
+    let mut next = Instant::now();
+    threads.start("prices", move |stop| {
+        poll_until(stop, &prices, |facts| {
+            if Instant::now() >= next {
+                next = Instant::now() + FILES_EVERY;
+                source.poll(facts);
+            }
             source.health()
         });
     })

@@ -38,7 +38,7 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 
 {{/* Whether the API server is asked: "true", or nothing. */}}
 {{- define "warpmeter.asksApi" -}}
-{{- if dig "names" "api" false .Values.config -}}true{{- end -}}
+{{- if or (dig "names" "api" false .Values.config) (dig "price" "api" false .Values.config) -}}true{{- end -}}
 {{- end -}}
 
 {{/* Where the host's driver is mounted, if the container is privileged. */}}

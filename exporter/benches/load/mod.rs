@@ -5,7 +5,7 @@ use std::sync::Arc;
 use warpmeter_core::fact::{Board, HealthState, Own, Source};
 use warpmeter_core::identity::{DeviceId, GpuId, MigId, Owner, PodUid};
 use warpmeter_core::inventory::{Authority, Driver, Gpu, Instance, Mig};
-use warpmeter_core::price::{Money, Price};
+use warpmeter_core::price::{Money, Price, Quote};
 use warpmeter_core::ratio::Ppb;
 use warpmeter_core::time::MonoNs;
 use warpmeter_core::view::{
@@ -26,6 +26,9 @@ pub(crate) fn view(window: u64) -> View {
         window: 1_000_000_000,
         windows: window * GPUS,
         currency: "USD".into(),
+        host_cost: None,
+        energy: None,
+        price_missing: String::new(),
         driver: Some(Driver { version: "570.133.20".into(), nvml: None, cuda: Some("12.8".into()) }),
         gpus: (0..GPUS).map(|gpu| gpu_view(window, gpu)).collect(),
         accounts: (0..PODS).map(|pod| account(window, pod)).collect(),
@@ -104,13 +107,14 @@ fn gpu_view(window: u64, gpu: u64) -> GpuView {
         },
         totals: BoardTotals {
             energy_uj: Some(amount(window, gpu)),
+            energy_cost: None,
             pcie_receive: Some(u128::from(amount(window, gpu))),
             pcie_transmit: Some(u128::from(amount(window, gpu))),
             nvlink_receive: Some(u128::from(amount(window, gpu))),
             nvlink_transmit: Some(u128::from(amount(window, gpu))),
             throttle: Some([amount(window, gpu); 8]),
         },
-        price: Some(Price(2_950_000)),
+        quote: Some(Quote::configured(Price(2_950_000))),
         xids: Vec::new(),
         last_reading: Some(MonoNs(window * 1_000_000_000)),
     }
@@ -170,6 +174,7 @@ fn account(window: u64, pod: u64) -> AccountView {
         activity: activity(some(4)),
         low_intensity: Some(some(5)),
         energy_uj: Some(some(6)),
+        energy_cost: None,
         calls: None,
         memory_used: Some(3 << 30),
         allocated: Some(Ppb::ONE),
@@ -198,7 +203,7 @@ fn pod(pod: u64) -> PodView {
 fn namespace(window: u64, number: u64) -> NamespaceView {
     let states = [0, 1, 2, 3].map(|place| amount(window, number * 7 + place));
     let costs = Some(states.map(|nanos| Money::of(Price(2_950_000), nanos)));
-    NamespaceView { name: Arc::from(format!("team-{number}")), states, costs }
+    NamespaceView { name: Arc::from(format!("team-{number}")), states, costs, energy_cost: None }
 }
 
 fn source_view(window: u64, source: Source) -> SourceView {

@@ -53,6 +53,19 @@ const FAMILIES: &[Family] = &[
         |view, rows| totals(view, rows, |totals| totals.energy_uj.map(units::joules)),
     ),
     counter(
+        "warpmeter_gpu_energy_cost_total",
+        Unit::Currency,
+        Level::Standard,
+        &["gpu_uuid", "currency"],
+        "Cost of that energy; no series while the price of energy is not known.",
+        |view, rows| {
+            for gpu in &view.gpus {
+                let labels = [gpu.gpu.id.as_str(), &view.currency];
+                rows.maybe(&labels, gpu.totals.energy_cost.map(units::money));
+            }
+        },
+    ),
+    counter(
         "warpmeter_gpu_pcie_receive_bytes_total",
         Unit::Bytes,
         Level::Standard,

@@ -41,4 +41,17 @@ const FAMILIES: &[Family] = &[
             }
         },
     ),
+    counter(
+        "warpmeter_namespace_energy_cost_total",
+        Unit::Currency,
+        Level::Standard,
+        &["namespace", "currency"],
+        "Cost of the energy of the namespace's pods, as far as the price of energy is known.",
+        |view, rows| {
+            for namespace in &view.namespaces {
+                let labels = [&*namespace.name, &view.currency];
+                rows.maybe(&labels, namespace.energy_cost.map(units::money));
+            }
+        },
+    ),
 ];

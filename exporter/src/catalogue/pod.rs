@@ -171,6 +171,19 @@ const FAMILIES: &[Family] = &[
         |view, rows| each(view, rows, |account| account.energy_uj.map(units::joules)),
     ),
     counter(
+        "warpmeter_pod_energy_cost_total",
+        Unit::Currency,
+        Level::Standard,
+        &["namespace", "pod", "pod_uid", "container", "gpu_uuid", "mig", "currency"],
+        "Cost of that energy; no series while the price of energy is not known.",
+        |view, rows| {
+            for (account, [namespace, pod, uid, container, gpu, mig]) in accounts(view) {
+                let labels = [namespace, pod, uid, container, gpu, mig, &view.currency];
+                rows.maybe(&labels, account.energy_cost.map(units::money));
+            }
+        },
+    ),
+    counter(
         "warpmeter_pod_kernel_launches_total",
         Unit::Count,
         Level::Full,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use warpmeter_core::fact::{Board, HealthState, Own, PodInfo, Source};
 use warpmeter_core::identity::{ContainerId, DeviceId, GpuId, MigId, Owner, PodUid};
 use warpmeter_core::inventory::{Authority, Counter, Driver, Gpu, Instance, Mig};
-use warpmeter_core::price::{Money, Price};
+use warpmeter_core::price::{Capacity, Date, Money, Origin, Price, Quote};
 use warpmeter_core::probe::{CallTotals, Doing, ThreadTotals};
 use warpmeter_core::ratio::Ppb;
 use warpmeter_core::state::{Class, State};
@@ -16,6 +16,7 @@ use warpmeter_core::view::{
 };
 
 const PRICE: Price = Price(3_600_000);
+const ENERGY: Price = Price(120_000);
 
 /// A whole GPU, a GPU in MIG mode, a time-sliced one, and one that cannot be read.
 pub(super) fn view() -> View {
@@ -27,6 +28,9 @@ pub(super) fn view() -> View {
         windows: 305,
         currency: "USD".into(),
         driver: Some(Driver { version: "570.133.20".into(), nvml: Some("12.570.133.20".into()), cuda: None }),
+        host_cost: Some(Money::of(Price(1_000_000), 1_000 * SECOND)),
+        energy: Some(Quote::configured(ENERGY)),
+        price_missing: String::new(),
         gpus: vec![whole(), divided(), shared(), unreadable()],
         accounts: accounts(),
         pods: pods(),
@@ -48,10 +52,11 @@ fn whole() -> GpuView {
     };
     device.memory_used = Some(40 << 30);
     let mut view = gpu("GPU-a", "NVIDIA H100 80GB HBM3", 100, vec![device]);
-    view.price = Some(PRICE);
+    view.quote = Some(quote());
     view.board = board();
     view.totals = BoardTotals {
         energy_uj: Some(1_234_567_890),
+        energy_cost: Some(Money::of_energy(ENERGY, 1_234_567_890)),
         pcie_receive: Some(1 << 40),
         pcie_transmit: Some(0),
         nvlink_receive: Some(1 << 70),
@@ -60,6 +65,17 @@ fn whole() -> GpuView {
     };
     view.xids = vec![(13, 1), (79, 2)];
     view
+}
+
+fn quote() -> Quote {
+    let as_of = Date::new(2026, 7, 20);
+    Quote {
+        price: PRICE,
+        origin: Origin::File,
+        source: "list \"7\"".into(),
+        as_of,
+        capacity: Some(Capacity::Spot),
+    }
 }
 
 fn divided() -> GpuView {
@@ -75,7 +91,7 @@ fn divided() -> GpuView {
         });
     let mut view = gpu("GPU-b", "NVIDIA H100 80GB HBM3", 105, devices.collect());
     view.sharing = "mig";
-    view.price = Some(PRICE);
+    view.quote = Some(quote());
     view.residue = Some(Residue {
         unallocated: 15 * SECOND,
         unallocatable: 15 * SECOND,
@@ -136,7 +152,7 @@ fn gpu(id: &str, model: &str, elapsed: u64, devices: Vec<DeviceView>) -> GpuView
         sharing: "none",
         board: Board::default(),
         totals: BoardTotals::default(),
-        price: None,
+        quote: None,
         xids: Vec::new(),
         last_reading: Some(MonoNs(999 * SECOND + 500_000_000)),
     }
@@ -212,6 +228,7 @@ fn accounts() -> Vec<AccountView> {
     full.used = 60 * SECOND;
     full.low_intensity = Some(3 * SECOND);
     full.energy_uj = Some(1_000_001);
+    full.energy_cost = Some(Money::of_energy(ENERGY, 1_000_001));
     full.memory_used = Some(39 << 30);
     let unnamed = account(pod_owner("uid-2", ""), "GPU-b", Some("MIG-1"), State::Active, 45);
     let mut job = account(Owner::SlurmJob("4711".into()), "GPU-b", Some("MIG-2"), State::IdleNoProcess, 20);
@@ -260,6 +277,7 @@ pub(super) fn account(owner: Owner, gpu: &str, mig: Option<&str>, state: State, 
         activity: Activity::default(),
         low_intensity: None,
         energy_uj: None,
+        energy_cost: None,
         calls: None,
         memory_used: None,
         allocated: Some(Ppb::ONE),
@@ -312,14 +330,17 @@ fn namespace(name: &str, seconds: u64, priced: bool) -> NamespaceView {
     let states = [seconds, 0, 1, 2].map(|seconds| seconds * SECOND);
     let costs = priced.then(|| states.map(|nanos| Money::of(PRICE, nanos)));
     assert_eq!(states.len(), Class::COUNT);
-    NamespaceView { name: name.into(), states, costs }
+    let energy_cost = priced.then(|| Money::of_energy(ENERGY, 1_000_001));
+    NamespaceView { name: name.into(), states, costs, energy_cost }
 }
 
 fn source(source: Source) -> SourceView {
     let (state, reason) = match source {
         Source::Nvidia => (Some(HealthState::Up), ""),
         Source::Host => (Some(HealthState::Degraded), "cannot read /proc/1/fd"),
-        Source::Pods | Source::Names | Source::Probes => (Some(HealthState::Off), "not configured"),
+        Source::Pods | Source::Names | Source::Prices | Source::Probes => {
+            (Some(HealthState::Off), "not configured")
+        }
         Source::Daemon => (None, ""),
     };
     SourceView {

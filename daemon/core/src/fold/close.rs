@@ -1,16 +1,18 @@
 //! Closing windows: from one GPU's evidence over a stretch to postings.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use super::probes::{self, Seen};
-use super::{Fold, GpuState, IDENTITY_GRACE, Recent, Watched};
+use super::{Fold, GpuState, IDENTITY_GRACE, Named, Recent, Watched};
 use crate::allocate::{Held, resolve};
 use crate::attribute::{Participants, ProcessTimes};
 use crate::fact::{HealthState, Part, Process, Source};
-use crate::identity::{DeviceId, GpuId, HostPid, MigId, Owner, Scope};
+use crate::identity::{DeviceId, GpuId, HostPid, MigId, Owner, PodUid, Scope};
 use crate::inventory::Gpu;
 use crate::ledger::Posting;
 use crate::posting::{Standing, Stretch};
+use crate::price::Price;
 use crate::ratio::Ppb;
 use crate::split::Split;
 use crate::state::{Class, Progress};
@@ -95,7 +97,8 @@ impl Fold {
     }
 
     fn close(&mut self, id: &GpuId, window: &Window) {
-        let price = self.settings.prices.of(&window.gpu.model);
+        let tariff = self.tariffs.at(window.during.start());
+        let price = tariff.price(&window.gpu.model);
         let slices = slices(window);
         let mut used: BTreeMap<(Option<Owner>, DeviceId), u64> = BTreeMap::new();
         let mut held: BTreeMap<(Option<Owner>, DeviceId), u64> = BTreeMap::new();
@@ -160,15 +163,17 @@ impl Fold {
             if let Some(state) = self.gpus.get_mut(id) {
                 state.elapsed += piece.nanos();
                 if window.gpu.mig.is_some() {
-                    state.add_residue(unallocated, unallocatable, &self.settings);
+                    state.add_residue(unallocated, unallocatable, price);
                 }
             }
         }
         if let Some(reading) = &window.reading {
             self.after(id, window, reading.during);
-            let energy = self.gpus.get_mut(id).and_then(|state| state.count(&reading.board, window.during));
+            let price = tariff.prices.energy.as_ref().map(|quote| quote.price);
+            let state = self.gpus.get_mut(id);
+            let energy = state.and_then(|state| state.count(&reading.board, window.during, price));
             if let Some(energy) = energy {
-                self.share_energy(energy, used, held);
+                self.share_energy(energy, price, used, held);
             }
         }
     }
@@ -210,12 +215,7 @@ impl Fold {
         }
         self.note_recent(posting, piece);
         let named = &self.named;
-        self.ledger.post(posting, |owner| match owner {
-            Owner::Pod { uid, .. } => {
-                Some(named.get(uid).map_or_else(|| "".into(), |named| named.namespace.clone()))
-            }
-            _ => None,
-        });
+        self.ledger.post(posting, |owner| namespace(named, owner));
     }
 
     fn note_recent(&mut self, posting: &Posting, piece: Interval) {
@@ -244,6 +244,7 @@ impl Fold {
     fn share_energy(
         &mut self,
         energy: u64,
+        price: Option<Price>,
         used: BTreeMap<(Option<Owner>, DeviceId), u64>,
         held: BTreeMap<(Option<Owner>, DeviceId), u64>,
     ) {
@@ -251,7 +252,8 @@ impl Fold {
         let split = by_use.or_else(|| Split::by_weight(energy, held.into_iter().collect()));
         for ((owner, device), amount) in split.map(Split::into_parts).unwrap_or_default() {
             if let Some(owner) = owner {
-                self.ledger.post_energy(&owner, &device, amount);
+                let namespace = namespace(&self.named, &owner);
+                self.ledger.post_energy(&owner, &device, amount, price, namespace);
             }
         }
     }
@@ -428,6 +430,12 @@ impl Fold {
             },
         )
     }
+}
+
+/// The namespace of an owner that is a pod; empty if that is not known.
+fn namespace(named: &BTreeMap<PodUid, Named>, owner: &Owner) -> Option<Arc<str>> {
+    let Owner::Pod { uid, .. } = owner else { return None };
+    Some(named.get(uid).map_or_else(|| "".into(), |named| named.namespace.clone()))
 }
 
 /// Processes that had a context at the window's start or end.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::tariff::Tariff;
 use super::{Fold, GpuState, Recent};
 use crate::identity::{DeviceId, Owner, PodUid};
 use crate::inventory::Instance;
@@ -12,15 +13,19 @@ use crate::view::{AccountView, DeviceView, GpuView, NamespaceView, PodView, View
 impl Fold {
     /// Everything that can be read now.
     pub fn view(&self) -> View {
+        let tariff = self.tariffs.last();
         View {
             node: self.settings.node.clone(),
             at: self.now,
             wall: self.wall,
             window: self.settings.window,
             windows: self.windows,
-            currency: self.settings.prices.currency.clone(),
+            currency: tariff.prices.currency.clone(),
+            host_cost: self.tariffs.host_cost,
+            energy: tariff.prices.energy.clone(),
+            price_missing: tariff.prices.missing.clone(),
             driver: self.driver.clone(),
-            gpus: self.gpus.values().map(|state| self.gpu_view(state)).collect(),
+            gpus: self.gpus.values().map(|state| self.gpu_view(state, &tariff)).collect(),
             accounts: self.account_views(),
             pods: self.pod_views(),
             namespaces: self
@@ -31,6 +36,7 @@ impl Fold {
                     name: name.clone(),
                     states: account.states,
                     costs: account.costs,
+                    energy_cost: account.energy_cost,
                 })
                 .collect(),
             sources: self.sources.view(),
@@ -38,7 +44,7 @@ impl Fold {
         }
     }
 
-    fn gpu_view(&self, state: &GpuState) -> GpuView {
+    fn gpu_view(&self, state: &GpuState, tariff: &Tariff) -> GpuView {
         let mut devices: Vec<DeviceView> = self
             .ledger
             .devices()
@@ -69,7 +75,7 @@ impl Fold {
             },
             board: state.board.clone(),
             totals: state.totals.clone(),
-            price: self.settings.prices.of(&state.gpu.model),
+            quote: tariff.quote(&state.gpu.model),
             xids: state.xids.iter().map(|(xid, count)| (*xid, *count)).collect(),
             last_reading: state.last_reading,
         }
@@ -99,6 +105,7 @@ impl Fold {
                     activity: account.activity,
                     low_intensity: account.low_intensity,
                     energy_uj: account.energy_uj,
+                    energy_cost: account.energy_cost,
                     calls: account.calls,
                     memory_used: if ended { None } else { memory },
                     allocated: if ended {

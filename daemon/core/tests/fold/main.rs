@@ -4,5 +4,6 @@
 
 mod cases;
 mod node;
+mod prices;
 mod properties;
 mod stalls;

@@ -6,7 +6,7 @@ use warpmeter_core::fact::{
 };
 use warpmeter_core::identity::{ContainerId, GpuId, HostPid, MigId, PodUid, ProcessId, Scope};
 use warpmeter_core::inventory::{Authority, Counter, Gpu, Instance, Inventory, Mig};
-use warpmeter_core::price::{Price, Prices};
+use warpmeter_core::price::{Price, Prices, Quote};
 use warpmeter_core::probe::{Calls, Doing, Gap, GapKind, Probes, Threads};
 use warpmeter_core::ratio::Ppb;
 use warpmeter_core::settings::Settings;
@@ -140,8 +140,8 @@ pub(crate) fn whole(name: &str) -> DeviceRef {
 }
 
 pub(crate) fn settings() -> Settings {
-    let prices =
-        Prices { currency: "USD".into(), models: vec![("H100".into(), Price(3_600_000))], other: None };
+    let models = vec![("H100".into(), Quote::configured(Price(3_600_000)))];
+    let prices = Prices { currency: "USD".into(), models, ..Prices::default() };
     Settings { node: "node".into(), infer_allocation: false, prices, ..Settings::default() }
 }
 

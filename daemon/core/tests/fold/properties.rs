@@ -53,7 +53,7 @@ fn conserves(view: &View) {
                 let money: u128 = costs.iter().map(|money| money.0).sum();
                 assert_eq!(
                     money,
-                    u128::from(gpu.price.unwrap().0) * u128::from(allocation),
+                    u128::from(gpu.price().unwrap().0) * u128::from(allocation),
                     "money is time × price"
                 );
             }

@@ -4,6 +4,7 @@ mod answers;
 mod api;
 mod arbitrary;
 mod connections;
+mod node;
 mod pods;
 
 use std::time::{Duration, Instant};
