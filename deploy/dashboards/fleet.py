@@ -146,6 +146,8 @@ def prices(board):
         board, "Prices",
         number("GPUs without a price", "GPUs of which the price is not known: their time is counted and costs nothing here. Add the model to [price].",
                [Query(f"count(warpmeter_gpu_up{{{C}}} unless on (cluster, gpu_uuid) warpmeter_gpu_price_per_hour{{{C}}}) or vector(0)", "GPUs", at_end=True)], "none", decimals=0),
+        number("Price age", "Age of the oldest price in use. Above 90 days: check it against the bill.",
+               [Query(f"max(time() - warpmeter_price_table_timestamp_seconds{{{C}}})", "age", at_end=True)], "s", empty="no date"),
         rows("Prices in force", "Price of the whole GPU per hour, by model, and on how many GPUs. Check it against the bill.",
              [(Query(f'count by (model, currency, price) (count_values by (cluster, gpu_uuid, currency) ("price", warpmeter_gpu_price_per_hour{{{C}}}) * on (cluster, gpu_uuid) group_left (model) max by (cluster, gpu_uuid, model) (warpmeter_gpu_info{{{C}, mig=""}}))'), "GPUs", "none")],
              width=12, height=6, first=("model", "price", "currency")),

@@ -112,7 +112,7 @@ impl SimulatedNode {
     pub(crate) fn configure(&self, listen: SocketAddr, with_pods: bool) -> std::io::Result<()> {
         let home = self.directory.path();
         let mut config = format!(
-            "[http]\nlisten = \"{listen}\"\n[nvidia]\nlibraries = [\"{}\"]\n[host]\ndev = \"{}\"\n[control]\nsocket = \"{}\"\n[window]\nno_work_after = \"5s\"\n[price]\nH100 = 2.95\n",
+            "[http]\nlisten = \"{listen}\"\n[nvidia]\nlibraries = [\"{}\"]\n[host]\ndev = \"{}\"\n[control]\nsocket = \"{}\"\n[window]\nno_work_after = \"5s\"\n[price]\nH100 = {{ price = 2.95, as_of = \"2026-11-01\", source = \"the demo\" }}\n",
             home.join("lib").display(),
             self.state().join("dev").display(),
             home.join("control.sock").display(),
