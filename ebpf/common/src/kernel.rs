@@ -77,3 +77,6 @@ pub const STACK_REGS_X86_64: u32 = 16_384 - 168;
 /// Global: 1 if the return programs are attached wherever [`Entry::returns`](crate::calls::Entry::returns) asks for
 /// it; 0 if none is, and the end of a call is inferred.
 pub const RETURNS: &str = "RETURNS";
+
+/// Global: 1 if the switch programs are attached; 0 if nothing says what threads do, and all of it is unknown.
+pub const SWITCHES: &str = "SWITCHES";

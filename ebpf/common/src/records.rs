@@ -89,6 +89,8 @@ pub struct Task {
     pub depth: u32,
     /// 0.
     pub reserved: u32,
+    /// Without return probes: when it was seen to do something else after its last waiting call; else 0.
+    pub returned: u64,
 }
 
 /// What success of a call proves complete.
@@ -145,7 +147,7 @@ pub struct Process {
     pub context: u64,
     /// When it was first seen.
     pub seen: u64,
-    /// When it ended: its last thread's exit; 0 while it lives.
+    /// When its main thread ended (others may go on for a moment); 0 before that.
     pub ended: u64,
     /// What its threads that have ended and had called the driver did.
     pub callers: Doings,
@@ -265,7 +267,7 @@ pub struct Handle {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct StreamKey {
-    /// Its context; 0 if not known.
+    /// For default streams: the context; for others 0, since handles are unique in a process.
     pub context: u64,
     /// Its handle; 0 for the legacy default stream, [`PER_THREAD`] | thread id for a thread's default stream.
     pub stream: u64,
@@ -294,8 +296,8 @@ pub struct Stream {
     pub waits_seq: u64,
     /// 1 if it waits for the legacy default stream and that for it.
     pub blocking: u32,
-    /// Slot of its device.
-    pub slot: u32,
+    /// 0.
+    pub reserved: u32,
 }
 
 /// An event's last record.
@@ -314,7 +316,7 @@ pub struct Event {
     pub capture: u64,
     /// The stream whose capture that is.
     pub origin: u64,
-    /// Slot of the device.
+    /// Slot of its device.
     pub slot: u32,
     /// What its completion proves, a [`scope`].
     pub scope: u32,
@@ -342,7 +344,7 @@ macro_rules! sizes {
 }
 
 sizes! {
-    Task = 344;
+    Task = 352;
     Process = 216;
     UseKey = 8;
     Use = 128;
