@@ -21,6 +21,7 @@ mod kubelets;
 mod missing;
 mod owners;
 mod patience;
+mod probes;
 mod processes;
 mod release;
 mod rows;

@@ -11,8 +11,9 @@ use warpmeter_core::fact::{HealthState, Source};
 use warpmeter_core::inventory::Counter;
 use warpmeter_core::view::{GpuView, View};
 use warpmeter_cuda::find_library;
-use warpmeter_ebpf::features;
+use warpmeter_ebpf::{features, probes};
 
+use crate::bpf::Enabled;
 use crate::config::{Config, Pods};
 use crate::run::{self, Options, RunError};
 
@@ -79,8 +80,10 @@ pub fn check(config: &Config, prefix: Vec<OsString>) -> Findings {
             findings.add("node", Mark::Missing, run_failure(&error), remedy);
         }
     }
-    for feature in features(&config.proc) {
-        let what = format!("{}: {}", feature.name, feature.purpose);
+    let probes = if config.probes == Enabled::No { Vec::new() } else { probes() };
+    for feature in features(&config.proc).into_iter().chain(probes) {
+        let mode = if feature.mode.is_empty() { String::new() } else { format!(" ({})", feature.mode) };
+        let what = format!("{}: {}{mode}", feature.name, feature.purpose);
         match feature.state {
             Ok(()) => findings.add("kernel, for stall causes", Mark::Works, what, ""),
             Err(reason) => {

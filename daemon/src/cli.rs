@@ -10,7 +10,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 
 use crate::config::{Config, ConfigError};
-use crate::{check, control, nvidia, recording, run};
+use crate::{bpf, check, control, nvidia, recording, run};
 
 /// Says where paid GPU time goes, per pod: useful work, stalls and idleness, and what each costs.
 #[derive(Debug, Parser)]
@@ -77,6 +77,12 @@ enum Command {
     /// A source process; started by `run` and of no use otherwise.
     #[command(hide = true)]
     Nvidia {
+        /// Its orders, as JSON.
+        orders: String,
+    },
+    /// A source process; started by `run` and of no use otherwise.
+    #[command(hide = true)]
+    Bpf {
         /// Its orders, as JSON.
         orders: String,
     },
@@ -161,6 +167,7 @@ fn dispatch(command: Command, prefix: Vec<OsString>) -> Result<(), Box<dyn std::
         }
         Command::Resume { common } => tell(&common.load()?, "resume")?,
         Command::Nvidia { orders } => nvidia::run_child(&orders)?,
+        Command::Bpf { orders } => bpf::run_child(&orders)?,
     }
     Ok(())
 }

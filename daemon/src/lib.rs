@@ -1,10 +1,11 @@
 //! Warpmeter: a per-node daemon that says where paid GPU time goes, per pod.
 //!
 //! This crate wires the others together: it reads the configuration ([`config`]), runs the sources ([`host`],
-//! [`pods`], [`nvidia`]), folds their facts ([`pipeline`]) and serves the result. `docs/life-of-a-sample.md`
+//! [`pods`], [`nvidia`], [`bpf`]), folds their facts ([`pipeline`]) and serves the result. `docs/life-of-a-sample.md`
 //! follows one counter from the driver to the scrape.
 #![forbid(unsafe_code)]
 
+pub mod bpf;
 pub mod check;
 pub mod cli;
 pub mod clock;
@@ -16,5 +17,7 @@ pub mod names;
 pub mod nvidia;
 pub mod pipeline;
 pub mod pods;
+mod process;
 pub mod recording;
+pub mod refusals;
 pub mod run;

@@ -10,6 +10,7 @@
 //! namespace = "research"
 //! name = "trainer-0"
 //! labels = { team = "vision", idle_ok = false }
+//! probes = false                  # its processes are not probed
 //! containers = [{ name = "main", id = "<64 hex digits, optional>", devices = ["GPU-…::0"] }]
 //! ```
 
@@ -21,9 +22,11 @@ use std::time::SystemTime;
 use serde::Deserialize;
 use warpmeter_core::device_id;
 use warpmeter_core::fact::{
-    Container, Discard, Fact, Grant, Health, HealthState, Pod, PodInfo, Pods, Replicas,
+    Container, Discard, Fact, Grant, Health, HealthState, Pod, PodInfo, Pods, Replicas, Source,
 };
 use warpmeter_core::identity::{ContainerId, PodUid};
+
+use crate::refusals::Refusals;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -47,6 +50,8 @@ struct PodEntry {
     name: Arc<str>,
     #[serde(default)]
     labels: PodInfo,
+    #[serde(default = "yes")]
+    probes: bool,
     #[serde(default)]
     containers: Vec<ContainerEntry>,
 }
@@ -60,8 +65,17 @@ struct ContainerEntry {
     devices: Vec<String>,
 }
 
+const fn yes() -> bool {
+    true
+}
+
 /// Parses a file's text. On failure gives every problem that can be told.
 pub fn parse(text: &str) -> Result<Pods, Vec<String>> {
+    read(text).map(|(pods, _)| pods)
+}
+
+/// The same, with the pods that want no probes.
+fn read(text: &str) -> Result<(Pods, BTreeSet<PodUid>), Vec<String>> {
     let file: File = toml::from_str(text).map_err(|error| vec![error.to_string().trim_end().to_owned()])?;
     let mut problems = Vec::new();
     let mut pods = Pods::default();
@@ -77,6 +91,8 @@ pub fn parse(text: &str) -> Result<Pods, Vec<String>> {
         }
     }
     let mut uids = BTreeSet::new();
+    let refuse = file.pod.iter().filter(|entry| !entry.probes);
+    let refusals = refuse.map(|entry| PodUid::new(entry.uid.as_str())).collect();
     for entry in file.pod {
         if entry.uid.is_empty() || !uids.insert(entry.uid.clone()) {
             problems.push(format!("pod {:?}: its uid {:?} is empty or another pod's", entry.name, entry.uid));
@@ -107,7 +123,7 @@ pub fn parse(text: &str) -> Result<Pods, Vec<String>> {
     }
     pods.pods.sort();
     pods.replicas.sort();
-    if problems.is_empty() { Ok(pods) } else { Err(problems) }
+    if problems.is_empty() { Ok((pods, refusals)) } else { Err(problems) }
 }
 
 /// Reads the file again whenever it changes. A file with problems changes nothing but this source's health.
@@ -116,6 +132,8 @@ pub struct PodsFile {
     path: PathBuf,
     read: Option<SystemTime>,
     health: Health,
+    /// Where pods that want no probes are named.
+    refusals: Refusals,
 }
 
 impl PodsFile {
@@ -125,7 +143,14 @@ impl PodsFile {
             path: path.to_owned(),
             read: None,
             health: Health { state: HealthState::Down, reason: "not read yet".into() },
+            refusals: Refusals::default(),
         }
+    }
+
+    /// The same, which names the pods that want no probes to `refusals`.
+    #[must_use]
+    pub fn telling(self, refusals: Refusals) -> Self {
+        Self { refusals, ..self }
     }
 
     /// Appends what has changed.
@@ -135,8 +160,9 @@ impl PodsFile {
             Ok(modified) => {
                 self.read = Some(modified);
                 match std::fs::read_to_string(&self.path) {
-                    Ok(text) => match parse(&text) {
-                        Ok(pods) => {
+                    Ok(text) => match read(&text) {
+                        Ok((pods, refusals)) => {
+                            self.refusals.set(Source::Pods, refusals);
                             out.push(Fact::Pods(pods));
                             Health { state: HealthState::Up, reason: String::new() }
                         }

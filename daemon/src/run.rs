@@ -5,13 +5,13 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
-use warpmeter_core::fact::{Fact, Health, Source};
+use warpmeter_core::fact::{Fact, Health, HealthState, Source};
 use warpmeter_core::identity::{GpuId, HostPid};
 use warpmeter_core::settings::Settings;
 use warpmeter_core::view::View;
@@ -21,6 +21,7 @@ use warpmeter_exporter::heartbeat::Heartbeat;
 use warpmeter_exporter::page::{Page, Publisher};
 use warpmeter_exporter::{http, readiness};
 
+use crate::bpf;
 use crate::config::{Config, Pods};
 use crate::control::Control;
 use crate::host::{HostRoots, HostSource};
@@ -30,6 +31,7 @@ use crate::nvidia::{Gate, Orders, Supervisor, Timing};
 use crate::pipeline::{Intake, Pipeline, Wanted};
 use crate::pods::PodsFile;
 use crate::recording::{Recorder, RecordingError};
+use crate::refusals::Refusals;
 
 /// How often the pods' file is looked at.
 const PODS_EVERY: Duration = Duration::from_secs(1);
@@ -159,16 +161,22 @@ async fn watch_node(config: &Config, options: Options) -> Result<Arc<Page>, RunE
     let arguments = options.prefix.iter().cloned().chain(["nvidia".into()]).collect();
     let gate = Arc::new(Gate::default());
     let supervisor =
-        Supervisor::new(program, arguments, orders, Timing::default(), &intake, Arc::clone(&gate));
+        Supervisor::new(program.clone(), arguments, orders, Timing::default(), &intake, Arc::clone(&gate));
     threads.start("nvidia", move |stop| supervisor.run(stop))?;
     let roots = HostRoots { proc: config.proc.clone(), dev: config.dev.clone() };
     let host = intake.of(Source::Host);
     let period = Duration::from_nanos(settings.window);
-    threads.start("host", move |stop| watch_host(HostSource::new(roots), &host, &asked, period, stop))?;
-    start_pods(config, &intake, hasten, &mut threads)?;
+    let refusals = Refusals::default();
+    let watched =
+        start_probes(config, &options.prefix, program, period, &intake, &gate, &refusals, &mut threads)?;
+    threads.start("host", move |stop| {
+        watch_host(HostSource::new(roots), &host, &asked, watched.as_ref(), period, stop);
+    })?;
+    start_pods(config, &intake, hasten, &refusals, &mut threads)?;
     if let Some(options) = &config.names {
         let node = if options.node.is_empty() { settings.node.clone() } else { options.node.clone() };
-        let mut source = NamesSource::new(NamesOptions { node, ..options.clone() });
+        let mut source =
+            NamesSource::new(NamesOptions { node, ..options.clone() }).telling(refusals.clone());
         let names = intake.of(Source::Names);
         threads.start("names", move |stop| {
             poll_until(stop, &names, |facts| {
@@ -245,17 +253,49 @@ async fn watch_node(config: &Config, options: Options) -> Result<Arc<Page>, RunE
     }
 }
 
+/// Starts the supervisor of the process that probes. Gives where it is told of processes that the driver names.
+#[expect(clippy::too_many_arguments, reason = "the parts of a run that it is connected to")]
+fn start_probes(
+    config: &Config,
+    prefix: &[OsString],
+    program: PathBuf,
+    period: Duration,
+    intake: &Intake,
+    gate: &Arc<Gate>,
+    refusals: &Refusals,
+    threads: &mut Threads,
+) -> Result<Option<Sender<Wanted>>, RunError> {
+    if config.probes == bpf::Enabled::No {
+        let reason = "switched off by [bpf] enabled".to_owned();
+        intake.of(Source::Probes).put(Fact::Health(Health { state: HealthState::Off, reason }));
+        return Ok(None);
+    }
+    let orders = bpf::Orders {
+        enabled: config.probes,
+        proc: config.proc.clone(),
+        dev: config.dev.clone(),
+        period: u64::try_from(period.as_nanos()).unwrap_or(u64::MAX),
+    };
+    let arguments = prefix.iter().cloned().chain(["bpf".into()]).collect();
+    let (sender, wanted) = channel();
+    let (gate, refusals) = (Arc::clone(gate), refusals.clone());
+    let supervisor = bpf::Supervisor::new(program, arguments, orders, intake, gate, wanted, refusals);
+    threads.start("bpf", move |stop| supervisor.run(stop))?;
+    Ok(Some(sender))
+}
+
 /// Starts the source that says which pod holds which device.
 fn start_pods(
     config: &Config,
     intake: &Intake,
     hasten: Arc<AtomicBool>,
+    refusals: &Refusals,
     threads: &mut Threads,
 ) -> Result<(), RunError> {
     let pods = intake.of(Source::Pods);
     match pods_source(config) {
         Pods::File(path) => {
-            let mut file = PodsFile::new(&path);
+            let mut file = PodsFile::new(&path).telling(refusals.clone());
             threads.start("pods", move |stop| {
                 poll_until(stop, &pods, |facts| {
                     let began = Instant::now();
@@ -308,11 +348,13 @@ async fn elapsed(duration: Option<Duration>) {
     }
 }
 
-/// Looks at the host's processes once a period, and at those that the driver names as soon as it does.
+/// Looks at the host's processes once a period, and at those that the driver names as soon as it does; `also_told`
+/// hears of these too.
 fn watch_host(
     mut source: HostSource,
     intake: &Intake,
     asked: &Receiver<Wanted>,
+    mut also_told: Option<&Sender<Wanted>>,
     period: Duration,
     stop: &AtomicBool,
 ) {
@@ -322,9 +364,14 @@ fn watch_host(
     let mut facts = Vec::new();
     let mut next = Instant::now();
     while !stop.load(Ordering::Relaxed) {
-        match asked
-            .recv_timeout(next.saturating_duration_since(Instant::now()).min(Duration::from_millis(100)))
+        let wait = next.saturating_duration_since(Instant::now()).min(Duration::from_millis(100));
+        let named = asked.recv_timeout(wait);
+        if let (Some(other), Ok(named)) = (also_told, &named)
+            && other.send(named.clone()).is_err()
         {
+            also_told = None;
+        }
+        match named {
             Ok(Wanted::Holders(gpu, pids)) => {
                 let new: Vec<HostPid> = pids.iter().copied().collect();
                 holders.insert(gpu, pids);
@@ -335,7 +382,7 @@ fn watch_host(
                 also.extend(pids);
                 source.look_up(&new, &mut facts);
             }
-            Err(RecvTimeoutError::Timeout) => {}
+            Ok(Wanted::Instances(_)) | Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => pause(Duration::from_millis(100), stop),
         }
         if Instant::now() >= next {

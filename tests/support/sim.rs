@@ -31,6 +31,9 @@ pub struct Sim {
     pub gpus: Vec<Gpu>,
     /// Further lines of the section `[host]` of configurations.
     pub host: String,
+    /// Whether probes are attached, as the configuration writes it. Not unless a test is about them: they are the
+    /// whole machine's, and a process more.
+    pub probes: &'static str,
     _turn: Turn,
 }
 
@@ -49,7 +52,7 @@ impl Sim {
         let directory = tempfile::Builder::new().prefix("warpmeter-test-").tempdir().unwrap();
         let state = directory.path().join("state");
         warpmeter_simgpu::create(&state, &Scenario::parse(scenario).unwrap()).unwrap();
-        let sim = Self { gpus: gpus(&state), host: String::new(), directory, _turn: turn };
+        let sim = Self { gpus: gpus(&state), host: String::new(), probes: "false", directory, _turn: turn };
         sim.install_driver();
         sim
     }
@@ -105,6 +108,7 @@ impl Sim {
         writeln!(text, "[host]\nnode = \"node-1\"\ndev = \"{}\"", self.state().join("dev").display())
             .unwrap();
         text.push_str(&self.host);
+        writeln!(text, "[bpf]\nenabled = {}", self.probes).unwrap();
         writeln!(text, "[control]\nsocket = \"{}\"", self.path("control.sock").display()).unwrap();
         text.push_str(more);
         let path = self.path("warpmeter.toml");

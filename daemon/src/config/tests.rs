@@ -48,6 +48,7 @@ fn every_key_is_taken() {
         model = ["m"]
         environment = ["e"]
         idle_ok = ["i"]
+        probes = ["p"]
         [control]
         socket = ""
         [window]
@@ -59,6 +60,8 @@ fn every_key_is_taken() {
         [allocation]
         redistribute = true
         equal_split = true
+        [bpf]
+        enabled = false
         [metrics]
         level = "minimal"
         [price]

@@ -8,6 +8,7 @@ use toml::de::DeValue;
 use warpmeter_core::price::Price;
 
 use super::Level;
+use crate::bpf::Enabled;
 
 /// The highest price that is taken for one: a million units per hour.
 const HIGHEST_PRICE: u64 = 1_000_000;
@@ -125,6 +126,16 @@ pub(super) fn level(value: &DeValue<'_>) -> Parsed<Level> {
         "standard" => Ok(Level::Standard),
         "full" => Ok(Level::Full),
         other => Err(format!("wants {wanted}, got {other:?}")),
+    }
+}
+
+pub(super) fn enabled(value: &DeValue<'_>) -> Parsed<Enabled> {
+    match value {
+        DeValue::Boolean(true) => Ok(Enabled::Yes),
+        DeValue::Boolean(false) => Ok(Enabled::No),
+        DeValue::String(text) if text == "auto" => Ok(Enabled::Auto),
+        DeValue::String(text) => Err(format!("wants true, false or \"auto\", got {text:?}")),
+        other => Err(format!("wants true, false or \"auto\", got {}", other.type_str())),
     }
 }
 

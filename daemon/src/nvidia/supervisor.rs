@@ -2,12 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use warpmeter_core::fact::{Fact, Health, HealthState, Sample, Source};
@@ -15,9 +14,7 @@ use warpmeter_core::inventory::{Gpu, Inventory};
 
 use super::{Gate, Message, Orders};
 use crate::pipeline::Intake;
-
-/// The longest line that is taken from the process, in bytes.
-const LONGEST_LINE: u64 = 4 << 20;
+use crate::process::{Abandoned, describe, lines, sleep, wait_briefly};
 
 /// The name of the driver itself among the things that are touched.
 const DRIVER: &str = "driver";
@@ -69,7 +66,7 @@ pub struct Supervisor {
     gate: Arc<Gate>,
     bad: BTreeMap<String, Bad>,
     known: BTreeMap<String, Gpu>,
-    abandoned: Vec<Child>,
+    abandoned: Abandoned,
 }
 
 /// How a process ended.
@@ -101,7 +98,7 @@ impl Supervisor {
             gate,
             bad: BTreeMap::new(),
             known: BTreeMap::new(),
-            abandoned: Vec::new(),
+            abandoned: Abandoned::default(),
         }
     }
 
@@ -120,7 +117,7 @@ impl Supervisor {
                     End::Died { at: None, how: format!("cannot start {}: {error}", self.program.display()) }
                 }
             };
-            self.reap();
+            self.abandoned.reap();
             match end {
                 End::Stopped => break,
                 End::Released => {
@@ -132,7 +129,7 @@ impl Supervisor {
                     self.known.clear();
                     while !self.abandoned.is_empty() && !stop.load(Ordering::Relaxed) {
                         sleep(Duration::from_millis(20), stop);
-                        self.reap();
+                        self.abandoned.reap();
                     }
                     self.gate.leave();
                     wait = self.timing.restart;
@@ -161,14 +158,14 @@ impl Supervisor {
             if began.elapsed() > Duration::from_secs(60) {
                 wait = self.timing.restart;
             }
-            self.reap();
+            self.abandoned.reap();
             if self.abandoned.is_empty() {
                 // Nobody has the driver open while the supervisor waits.
                 self.gate.leave();
             }
             sleep(wait, stop);
             wait = (wait * 2).min(Duration::from_secs(60));
-            self.reap();
+            self.abandoned.reap();
         }
     }
 
@@ -188,21 +185,8 @@ impl Supervisor {
         let Some(pipe) = child.stdout.take() else {
             return End::Died { at: None, how: "has no output".into() };
         };
-        let (sender, lines) = sync_channel(256);
-        // This thread ends with the pipe. An abandoned process keeps it until it is gone.
-        let reader = std::thread::Builder::new().name("nvidia-pipe".into()).spawn(move || {
-            let mut pipe = BufReader::new(pipe);
-            let mut line = Vec::new();
-            loop {
-                line.clear();
-                match pipe.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut line) {
-                    Ok(1..) if sender.send(line.clone()).is_ok() => {}
-                    _ => break,
-                }
-            }
-        });
-        let end = match reader {
-            Ok(_) => self.follow(&lines, stop),
+        let end = match lines("nvidia-pipe", pipe) {
+            Ok(lines) => self.follow(&lines, stop),
             Err(error) => End::Died { at: None, how: format!("cannot be read: {error}") },
         };
         match end {
@@ -213,11 +197,11 @@ impl Supervisor {
                     Some(status) => describe(status),
                     None => "closed its output".into(),
                 };
-                self.abandon(child);
+                self.abandoned.kill(child);
                 End::Died { at, how }
             }
             other => {
-                self.abandon(child);
+                self.abandoned.kill(child);
                 other
             }
         }
@@ -349,53 +333,5 @@ impl Supervisor {
 
     fn down(&self, reason: String) {
         self.intake.put(Fact::Health(Health { state: HealthState::Down, reason }));
-    }
-
-    /// Kills a process without waiting for it: one in an uninterruptible call dies when that returns.
-    fn abandon(&mut self, mut child: Child) {
-        if let Err(error) = child.kill() {
-            tracing::debug!(%error, "kill the nvidia process");
-        }
-        self.abandoned.push(child);
-        self.reap();
-    }
-
-    fn reap(&mut self) {
-        self.abandoned.retain_mut(|child| !matches!(child.try_wait(), Ok(Some(_))));
-    }
-}
-
-impl Drop for Supervisor {
-    fn drop(&mut self) {
-        // A last chance for those that were killed just now, so that no zombie is left.
-        for child in &mut self.abandoned {
-            wait_briefly(child);
-        }
-    }
-}
-
-fn wait_briefly(child: &mut Child) -> Option<ExitStatus> {
-    for _ in 0..20 {
-        if let Ok(Some(status)) = child.try_wait() {
-            return Some(status);
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    None
-}
-
-fn describe(status: ExitStatus) -> String {
-    use std::os::unix::process::ExitStatusExt;
-    match (status.signal(), status.code()) {
-        (Some(signal), _) => format!("was ended by signal {signal}"),
-        (None, Some(code)) => format!("ended with status {code}"),
-        (None, None) => "ended".into(),
-    }
-}
-
-fn sleep(wait: Duration, stop: &AtomicBool) {
-    let until = Instant::now() + wait;
-    while Instant::now() < until && !stop.load(Ordering::Relaxed) {
-        std::thread::sleep(Duration::from_millis(50).min(wait));
     }
 }
