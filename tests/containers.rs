@@ -68,7 +68,12 @@ impl<'a> Runtime<'a> {
     }
 
     /// The same with a copy of the driver's library that the container brings along.
-    pub(crate) fn start_with_own_library(&'a self, place: &Container, device: &str, words: &str) -> Running<'a> {
+    pub(crate) fn start_with_own_library(
+        &'a self,
+        place: &Container,
+        device: &str,
+        words: &str,
+    ) -> Running<'a> {
         let own = self.sim.path(&place.id).join("root/opt");
         std::fs::create_dir_all(&own).unwrap();
         std::fs::copy(self.sim.libraries().join("libcuda.so.1"), own.join("libcuda.so.1")).unwrap();
@@ -81,7 +86,8 @@ impl<'a> Runtime<'a> {
         for directory in ["proc", "dev", "sys", "tmp", "usr", "lib", "lib64", "bin", "sbin", "etc"] {
             std::fs::create_dir_all(root.join(directory)).unwrap();
         }
-        std::fs::write(bundle.join("config.json"), self.config(place, device, words, library).to_string()).unwrap();
+        std::fs::write(bundle.join("config.json"), self.config(place, device, words, library).to_string())
+            .unwrap();
         let child = Command::new(&self.runc)
             .arg("--root")
             .arg(self.sim.path("runc"))

@@ -175,8 +175,7 @@ async fn watch_node(config: &Config, options: Options) -> Result<Arc<Page>, RunE
     start_pods(config, &intake, hasten, &refusals, &mut threads)?;
     if let Some(options) = &config.names {
         let node = if options.node.is_empty() { settings.node.clone() } else { options.node.clone() };
-        let mut source =
-            NamesSource::new(NamesOptions { node, ..options.clone() }).telling(refusals.clone());
+        let mut source = NamesSource::new(NamesOptions { node, ..options.clone() }).telling(refusals.clone());
         let names = intake.of(Source::Names);
         threads.start("names", move |stop| {
             poll_until(stop, &names, |facts| {

@@ -6,7 +6,7 @@ use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::LazyLock;
 
-use aya::programs::uprobe::{UProbeAttachLocation, UProbeAttachPoint, UProbeScope, UProbeLink};
+use aya::programs::uprobe::{UProbeAttachLocation, UProbeAttachPoint, UProbeLink, UProbeScope};
 use warpmeter_ebpf_common::calls::{Call, ENTRIES, Entry, Group};
 use warpmeter_ebpf_common::program;
 
@@ -28,14 +28,8 @@ impl Points {
     /// Those of a file.
     pub(crate) fn of(file: &File) -> Result<Self, ElfError> {
         let found = elf::functions_of(file, |name| BY_NAME.get(name).copied())?;
-        let mut points: Vec<_> = found
-            .into_iter()
-            .filter_map(|function| Some((ENTRIES.get(function.wanted)?, function)))
-            .collect();
-        // The older name gives a MIG instance its GPU's identity.
-        let newer = points.iter().any(|(entry, _)| entry.symbol == "cuDeviceGetUuid_v2");
-        points.retain(|(entry, _)| !(newer && entry.symbol == "cuDeviceGetUuid"));
-        Ok(Self { points })
+        let points = found.into_iter().filter_map(|function| Some((ENTRIES.get(function.wanted)?, function)));
+        Ok(Self { points: points.collect() })
     }
 
     /// How many there are.

@@ -180,11 +180,8 @@ impl Btf {
         }
         (0..holder.count as usize).find_map(|place| {
             let at = holder.members + place * 12;
-            let (own, kind, offset) = (
-                u32_at(&self.data, at)?,
-                u32_at(&self.data, at + 4)?,
-                u32_at(&self.data, at + 8)?,
-            );
+            let (own, kind, offset) =
+                (u32_at(&self.data, at)?, u32_at(&self.data, at + 4)?, u32_at(&self.data, at + 8)?);
             let offset = if holder.wide { offset & 0x00ff_ffff } else { offset };
             if self.is_named(own, name) {
                 return Some((offset, kind));

@@ -87,7 +87,9 @@ pub enum OpenError {
     #[error("{0}; reading files as another process sees them takes root and the capability SYS_PTRACE")]
     Refused(Errno),
     /// The path leads to another file.
-    #[error("its path leads to another file than the one that is mapped: it was replaced while in use; restart the process")]
+    #[error(
+        "its path leads to another file than the one that is mapped: it was replaced while in use; restart the process"
+    )]
     Replaced,
     /// The path leads to no file.
     #[error("it leads to no regular file")]

@@ -47,14 +47,27 @@ pub struct Feature {
 
 /// The probes themselves: loads them all, follows the scheduler for a moment, and lets go again.
 pub fn probes() -> Vec<Feature> {
-    const OBJECTS: &str = "loading programs takes the capabilities BPF and PERFMON, and Linux 5.15 for all of them";
+    const OBJECTS: &str =
+        "loading programs takes the capabilities BPF and PERFMON, and Linux 5.15 for all of them";
     let no_returns = kernel::returns_are_unsafe();
     let loaded = programs::Programs::load(no_returns.is_none());
-    let feature = |name, purpose, mode: String, state: Result<(), String>, remedy| Feature { name, purpose, mode, state, remedy };
+    let feature = |name, purpose, mode: String, state: Result<(), String>, remedy| Feature {
+        name,
+        purpose,
+        mode,
+        state,
+        remedy,
+    };
     let loaded = match loaded {
         Ok(loaded) => loaded,
         Err(error) => {
-            return vec![feature("probes", "causes of stalls", String::new(), Err(error.to_string()), OBJECTS)];
+            return vec![feature(
+                "probes",
+                "causes of stalls",
+                String::new(),
+                Err(error.to_string()),
+                OBJECTS,
+            )];
         }
     };
     let otherwise = |mode: &str, why: &Option<String>| match why {

@@ -68,7 +68,9 @@ impl Libraries {
         let mut found = Found::default();
         let Ok(mapped) = processes.libraries(pid) else { return found };
         for library in &mut self.known {
-            if library.users.contains_key(&pid) && !mapped.iter().any(|one| library.users.get(&pid) == Some(one)) {
+            if library.users.contains_key(&pid)
+                && !mapped.iter().any(|one| library.users.get(&pid) == Some(one))
+            {
                 library.users.remove(&pid);
             }
         }
@@ -97,7 +99,9 @@ impl Libraries {
             Err(OpenError::Gone) => return Err(None),
             other => other.map_err(|error| Some(error.to_string()))?,
         };
-        if let Some(library) = self.known.iter_mut().find(|library| library.identity.is_same(&opened.identity)) {
+        if let Some(library) =
+            self.known.iter_mut().find(|library| library.identity.is_same(&opened.identity))
+        {
             library.users.insert(pid, mapped.clone());
             return Ok(library.all.is_none() && !library.each.contains_key(&pid));
         }

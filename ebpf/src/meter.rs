@@ -11,7 +11,9 @@ use warpmeter_core::identity::{ProcessId, Scope};
 use warpmeter_core::probe::{Calls, Doings, Gap, GapKind, Probes, Threads};
 use warpmeter_core::time::{Interval, MonoNs};
 use warpmeter_ebpf_common::calls::Call;
-use warpmeter_ebpf_common::{GapKey, GapSum, Process, Task, UNKNOWN_SLOT, Use, UseKey, doing, gap, process, task};
+use warpmeter_ebpf_common::{
+    GapKey, GapSum, Process, Task, UNKNOWN_SLOT, Use, UseKey, doing, gap, process, task,
+};
 
 /// The most processes whose calls are reported in one snapshot.
 pub(crate) const PROCESSES: usize = 4096;
@@ -249,7 +251,9 @@ fn open_waits(reading: &Reading) -> HashMap<(u32, u32), (u64, u64)> {
         let (copying, syncing) = waits.entry((record.tgid, record.slot)).or_default();
         if record.call == Call::BlockingCopy as u32 {
             *copying = copying.saturating_add(open());
-        } else if [Call::StreamSync, Call::ContextSync, Call::EventSync].map(|call| call as u32).contains(&record.call)
+        } else if [Call::StreamSync, Call::ContextSync, Call::EventSync]
+            .map(|call| call as u32)
+            .contains(&record.call)
         {
             *syncing = syncing.saturating_add(open());
         }

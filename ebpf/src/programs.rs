@@ -8,7 +8,9 @@ use aya::maps::{Map, MapData};
 use aya::programs::{RawTracePoint, RawTracePointRunOptions, TestRun, UProbe};
 use aya::{Ebpf, EbpfLoader};
 use aya_obj::Object;
-use warpmeter_ebpf_common::kernel::{HAS_PREV_STATE, OFFSETS, RETURNS, STACK_REGS, STACK_REGS_X86_64, SWITCHES};
+use warpmeter_ebpf_common::kernel::{
+    HAS_PREV_STATE, OFFSETS, RETURNS, STACK_REGS, STACK_REGS_X86_64, SWITCHES,
+};
 use warpmeter_ebpf_common::program;
 
 use crate::btf::{Btf, BtfError};
@@ -16,7 +18,8 @@ use crate::sys::{self, Code, Purpose};
 use crate::with_causes;
 
 /// The programs, built from `ebpf/programs`.
-static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/objects/warpmeter.o"));
+static OBJECT: &[u8] =
+    aya::include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/objects/warpmeter.o"));
 
 /// Programs of probes on the driver library.
 const CALLS: [&str; 5] =
@@ -114,9 +117,9 @@ impl Programs {
                 None => programs.follow(&raw, btf),
             };
         }
-        programs.flush = programs.raw_tracepoint(program::FLUSH).and_then(|program| {
-            program.load().map_err(|error| with_causes(&error))
-        });
+        programs.flush = programs
+            .raw_tracepoint(program::FLUSH)
+            .and_then(|program| program.load().map_err(|error| with_causes(&error)));
         Ok(programs)
     }
 
@@ -151,9 +154,8 @@ impl Programs {
         };
         self.multi.clear();
         self.not_multi = Some(why);
-        let single = CALLS.iter().try_for_each(|name| {
-            self.uprobe(name)?.load().map_err(|error| with_causes(&error))
-        });
+        let single =
+            CALLS.iter().try_for_each(|name| self.uprobe(name)?.load().map_err(|error| with_causes(&error)));
         self.calls = single.map(|()| Attach::Single);
     }
 

@@ -98,7 +98,8 @@ impl Attributes for Batch {}
 fn bpf<A: Attributes>(command: libc::c_int, attributes: &mut A) -> io::Result<libc::c_long> {
     // SAFETY: the kernel reads and writes `size_of::<A>()` bytes of `attributes`, which is exclusively borrowed and
     // for which every bit pattern is valid. What its addresses point to is the callers' duty.
-    let result = unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_mut(attributes), size_of::<A>()) };
+    let result =
+        unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_mut(attributes), size_of::<A>()) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
@@ -214,10 +215,7 @@ fn zero<T: Pod>() -> T {
 }
 
 /// Reads the whole of a hash map, an entry at a time. Entries that come or go meanwhile may be missing.
-pub(crate) fn read_all<K: Pod, V: Pod>(
-    map: BorrowedFd<'_>,
-    mut each: impl FnMut(K, V),
-) -> io::Result<()> {
+pub(crate) fn read_all<K: Pod, V: Pod>(map: BorrowedFd<'_>, mut each: impl FnMut(K, V)) -> io::Result<()> {
     // A bucket of the kernel's table is read as a whole, so there must be room for the fullest.
     const MOST: usize = 1 << 20;
     let mut room = 1024;

@@ -1,5 +1,6 @@
 //! The maps of the kernel programs.
 
+use std::collections::{BTreeMap, HashSet};
 use std::io;
 
 use aya::Pod;
@@ -99,6 +100,18 @@ impl Tables {
         self.processes.insert(tgid, Process { flags, ..known }, 0).map_err(|error| with_causes(&error))
     }
 
+    /// Processes that have ended, and when.
+    pub(crate) fn ended(&self) -> io::Result<BTreeMap<u32, u64>> {
+        let mut ended = BTreeMap::new();
+        for entry in self.processes.iter() {
+            let (tgid, record) = entry.map_err(|error| io::Error::other(with_causes(&error)))?;
+            if record.ended != 0 {
+                ended.insert(tgid, record.ended);
+            }
+        }
+        Ok(ended)
+    }
+
     /// The devices that processes use.
     pub(crate) fn used(&self) -> io::Result<Vec<UseKey>> {
         let mut keys = Vec::new();
@@ -126,7 +139,7 @@ impl Tables {
     }
 
     /// Removes all that is kept of processes that have ended.
-    pub(crate) fn remove(&mut self, ended: &std::collections::HashSet<u32>) -> io::Result<()> {
+    pub(crate) fn remove(&mut self, ended: &HashSet<u32>) -> io::Result<()> {
         remove::<GapKey, GapSum>(&mut self.gaps, |key| ended.contains(&key.tgid))?;
         remove::<UseKey, Use>(&mut self.uses, |key| ended.contains(&key.tgid))?;
         remove::<UuidKey, [u8; 16]>(&mut self.uuids, |key| ended.contains(&key.tgid))?;

@@ -262,8 +262,11 @@ impl<H: Host> Watch<H> {
     fn snapshot(&mut self) -> std::io::Result<Reading> {
         let at = now();
         if self.programs.flush.is_ok() {
+            let ended = self.tables.ended()?;
             for key in self.tables.used()? {
-                if let Err(error) = self.programs.flush(key.tgid, key.slot, at) {
+                // Nobody's gap goes on when its process has ended.
+                let until = ended.get(&key.tgid).map_or(at, |ended| at.min(*ended));
+                if let Err(error) = self.programs.flush(key.tgid, key.slot, until) {
                     self.failed = Some(format!("close open gaps: {error}"));
                 }
             }
@@ -295,7 +298,9 @@ impl<H: Host> Watch<H> {
             let threads = threads.get(&tgid).copied().unwrap_or(1);
             let dear = self.libraries.is_dear(tgid);
             let elapsed = self.meter.elapsed();
-            if !self.people.shed.contains(&tgid) && self.governor.sheds(tgid, enqueued, threads, elapsed, dear) {
+            if !self.people.shed.contains(&tgid)
+                && self.governor.sheds(tgid, enqueued, threads, elapsed, dear)
+            {
                 let wait = self.sheds.get(&tgid).map_or(SHED, |(_, wait)| (wait * 2).min(3600 * SECOND));
                 self.sheds.insert(tgid, (now.saturating_add(wait), wait));
                 self.people.shed.insert(tgid);

@@ -61,7 +61,8 @@ fn listen() -> std::io::Result<Receiver<warpmeter_ebpf::Order>> {
     let (sender, told) = channel();
     std::thread::Builder::new().name("orders".into()).spawn(move || {
         for line in std::io::stdin().lock().split(b'\n') {
-            let Ok(order) = line.map_err(drop).and_then(|line| serde_json::from_slice(&line).map_err(drop)) else {
+            let Ok(order) = line.map_err(drop).and_then(|line| serde_json::from_slice(&line).map_err(drop))
+            else {
                 break;
             };
             let order = match order {

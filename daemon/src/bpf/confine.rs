@@ -37,7 +37,8 @@ pub(super) fn filter() -> Result<(), ConfineError> {
     let failed = |error: seccompiler::Error| ConfineError::Filter(error.to_string());
     let rules = CALLS.iter().map(|number| (*number, Vec::new())).collect::<BTreeMap<_, _>>();
     let refused = u32::from(rustix::io::Errno::PERM.raw_os_error().unsigned_abs());
-    let arch = std::env::consts::ARCH.try_into().map_err(|error| failed(seccompiler::Error::Backend(error)))?;
+    let arch =
+        std::env::consts::ARCH.try_into().map_err(|error| failed(seccompiler::Error::Backend(error)))?;
     let filter = SeccompFilter::new(rules, SeccompAction::Errno(refused), SeccompAction::Allow, arch)
         .map_err(|error| failed(seccompiler::Error::Backend(error)))?;
     let program = BpfProgram::try_from(filter).map_err(|error| failed(seccompiler::Error::Backend(error)))?;

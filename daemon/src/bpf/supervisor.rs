@@ -98,7 +98,8 @@ impl Supervisor {
                     }
                 }
                 End::Released => {
-                    let reason = "released for maintenance; `warpmeter resume` attaches the probes again".into();
+                    let reason =
+                        "released for maintenance; `warpmeter resume` attaches the probes again".into();
                     self.tell(HealthState::Off, reason);
                     wait = RESTART;
                 }
@@ -134,9 +135,9 @@ impl Supervisor {
             (Err(error), _) | (_, Err(error)) => End::Failed(format!("cannot be talked to: {error}")),
         };
         let end = match end {
-            End::Failed(how) if how.is_empty() => End::Failed(
-                wait_briefly(&mut child).map_or_else(|| "closed its output".into(), describe),
-            ),
+            End::Failed(how) if how.is_empty() => {
+                End::Failed(wait_briefly(&mut child).map_or_else(|| "closed its output".into(), describe))
+            }
             other => other,
         };
         // Detaching is the kernel's work once it is gone, and nobody waits for it.

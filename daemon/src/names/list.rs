@@ -65,10 +65,10 @@ impl<'a> Roll<'a> {
                 match (self.put(mirror, names), refuses) {
                     (true, true) => {
                         self.refusals.insert(uid);
-                    },
+                    }
                     (true, false) => {
                         self.refusals.remove(&uid);
-                    },
+                    }
                     (false, _) => {}
                 }
             }

@@ -47,7 +47,14 @@ struct Known {
 impl NamesSource {
     /// A source that has asked nothing yet. Opens nothing; problems of the options are told by [`Self::health`].
     pub fn new(options: NamesOptions) -> Self {
-        Self { options, client: Client::default(), due: None, known: None, failed: None, refusals: Refusals::default() }
+        Self {
+            options,
+            client: Client::default(),
+            due: None,
+            known: None,
+            failed: None,
+            refusals: Refusals::default(),
+        }
     }
 
     /// The same, which names the pods that want no probes to `refusals`.

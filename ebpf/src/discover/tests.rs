@@ -10,7 +10,13 @@ fn only_the_driver_library_is_one_whatever_its_version() {
     ] {
         assert!(is_driver(path.as_bytes()), "{path}");
     }
-    for path in ["/usr/lib/libcudart.so.12", "/usr/lib/libcuda.sox", "/libcuda.so.d/file", "/usr/lib/libcudadebugger.so.1", ""] {
+    for path in [
+        "/usr/lib/libcudart.so.12",
+        "/usr/lib/libcuda.sox",
+        "/libcuda.so.d/file",
+        "/usr/lib/libcudadebugger.so.1",
+        "",
+    ] {
         assert!(!is_driver(path.as_bytes()), "{path}");
     }
 }
@@ -72,7 +78,11 @@ fn a_process_that_maps_a_library_is_found_and_the_library_opened_as_it_sees_it()
     std::fs::copy(&path, &copy).unwrap();
     std::fs::hard_link(&path, &link).unwrap();
     let again = |path: &Path| {
-        let mapped = Mapped { path: path.to_owned(), inode: rustix::fs::stat(path).unwrap().st_ino, range: "0-1".into() };
+        let mapped = Mapped {
+            path: path.to_owned(),
+            inode: rustix::fs::stat(path).unwrap().st_ino,
+            range: "0-1".into(),
+        };
         processes.open(child.id(), &mapped)
     };
     assert!(!again(&copy).unwrap().identity.is_same(&opened.identity));

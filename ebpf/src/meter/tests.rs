@@ -89,7 +89,11 @@ fn doings(of: &[(u32, u64)]) -> Doings {
 }
 
 fn reading(at: u64) -> Reading {
-    Reading { at, processes: vec![(7, record(0, Doings::default(), Doings::default()))], ..Reading::default() }
+    Reading {
+        at,
+        processes: vec![(7, record(0, Doings::default(), Doings::default()))],
+        ..Reading::default()
+    }
 }
 
 #[test]
