@@ -5,7 +5,7 @@
 //! else; when it ends, however it ends, the kernel detaches all that it had attached.
 
 mod child;
-mod confine;
+pub(crate) mod confine;
 mod host;
 mod supervisor;
 

@@ -11,7 +11,7 @@ use warpmeter_core::fact::{HealthState, Source};
 use warpmeter_core::inventory::Counter;
 use warpmeter_core::view::{GpuView, View};
 use warpmeter_cuda::find_library;
-use warpmeter_ebpf::{features, probes};
+use warpmeter_ebpf::{features, libraries, probes};
 
 use crate::bpf::Enabled;
 use crate::config::{Config, Pods};
@@ -80,8 +80,12 @@ pub fn check(config: &Config, prefix: Vec<OsString>) -> Findings {
             findings.add("node", Mark::Missing, run_failure(&error), remedy);
         }
     }
-    let probes = if config.probes == Enabled::No { Vec::new() } else { probes() };
-    for feature in features(&config.proc).into_iter().chain(probes) {
+    let mut found = features(&config.proc);
+    if config.probes != Enabled::No {
+        found.extend(probes());
+        found.extend(libraries(&config.proc));
+    }
+    for feature in found {
         let mode = if feature.mode.is_empty() { String::new() } else { format!(" ({})", feature.mode) };
         let what = format!("{}: {}{mode}", feature.name, feature.purpose);
         match feature.state {

@@ -122,11 +122,17 @@ pub fn main_as(prefix: &[&str]) -> ExitCode {
             return if error.print().is_ok() { code } else { ExitCode::FAILURE };
         }
     };
-    if matches!(cli.command, Command::Run { .. } | Command::Record { .. }) {
+    let daemon = matches!(cli.command, Command::Run { .. } | Command::Record { .. });
+    if daemon {
         one_arena();
     }
     // What `check` finds it prints, and its sources need not say again.
+    // Before any thread: what a thread lays down, those that it starts do not have.
+    let laid_down = if daemon { bpf::confine::lay_down(false) } else { Ok(()) };
     log(if matches!(cli.command, Command::Check { .. }) { "off" } else { "info" });
+    if let Err(error) = laid_down {
+        tracing::warn!(%error, "the daemon keeps capabilities that only its bpf process uses");
+    }
     match dispatch(cli.command, prefix) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

@@ -90,7 +90,7 @@ impl Btf {
         let mut at = begin;
         while at < end {
             let info = word(at + 4)?;
-            types.push(u32::try_from(at).map_err(|_| damaged(at))?);
+            types.push(u32::try_from(at).map_err(|_too_large| damaged(at))?);
             let (kind, count) = ((info >> 24) & 0x1f, (info & 0xffff) as usize);
             let behind = match kind {
                 // Integers, variables, declaration tags.

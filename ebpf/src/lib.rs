@@ -104,6 +104,28 @@ pub fn probes() -> Vec<Feature> {
     ]
 }
 
+/// The driver libraries that processes map now, below the root `proc` of a process file system. Attaches nothing.
+pub fn libraries(proc: &Path) -> Vec<Feature> {
+    let processes = discover::Processes::new(proc);
+    let mut libraries = libraries::Libraries::default();
+    for pid in processes.all().unwrap_or_default() {
+        libraries.look(&processes, pid);
+    }
+    let feature = |mode, state| Feature {
+        name: "driver library",
+        purpose: "mapped by processes",
+        mode,
+        state,
+        remedy: "",
+    };
+    let found = libraries.list().map(|(name, points, cheap, users)| {
+        let mode = format!("{name}: {cheap} of {points} entries where a probe is cheap; {users} processes");
+        feature(mode, Ok(()))
+    });
+    let problems = libraries.problems();
+    found.chain(problems.into_iter().map(|problem| feature(String::new(), Err(problem)))).collect()
+}
+
 /// Asks the running kernel. `proc` is the root of the host's process file system. Loads and drops trivial
 /// programs and maps; attaches nothing.
 pub fn features(proc: &Path) -> Vec<Feature> {

@@ -69,7 +69,7 @@ impl<H: Host> People<H> {
         self.holders.insert(gpu, pids.into_iter().collect());
     }
 
-    pub(crate) fn set_instances(&mut self, instances: Vec<MigId>) {
+    pub(crate) fn set_instances(&mut self, instances: &[MigId]) {
         self.instances = instances.iter().map(|id| id.as_str().to_owned()).collect();
     }
 

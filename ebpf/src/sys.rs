@@ -78,8 +78,8 @@ struct LinkCreate {
 #[repr(C)]
 #[derive(Default)]
 struct Batch {
-    in_batch: u64,
-    out_batch: u64,
+    from: u64,
+    to: u64,
     keys: u64,
     values: u64,
     count: u32,
@@ -227,8 +227,8 @@ pub(crate) fn read_all<K: Pod, V: Pod>(map: BorrowedFd<'_>, mut each: impl FnMut
         // The kernel writes at most `room` keys and values, all of which are `Pod`, and a position of no more bytes
         // than a key or 4.
         let mut attributes = Batch {
-            in_batch: if first { 0 } else { address(&at) },
-            out_batch: next.as_mut_ptr().addr() as u64,
+            from: if first { 0 } else { address(&at) },
+            to: next.as_mut_ptr().addr() as u64,
             keys: keys.as_mut_ptr().addr() as u64,
             values: values.as_mut_ptr().addr() as u64,
             count: u32::try_from(room).unwrap_or(u32::MAX),

@@ -13,6 +13,10 @@ use crate::meter::Reading;
 use crate::programs::{LoadError, Programs, fd};
 use crate::{sys, with_causes};
 
+/// Threads of a page.
+const PAGE_BYTES: u32 = 4096;
+const _: () = assert!(PAGE_BYTES as usize == PAGE);
+
 /// The flag that makes an entry only if there is none.
 const NEW: u64 = 1;
 
@@ -48,13 +52,13 @@ impl Tables {
     pub(crate) fn track(&mut self, threads: &[u32]) -> Result<(), String> {
         let mut threads = threads.to_vec();
         threads.sort_unstable();
-        let page_of = |thread: &u32| thread / PAGE as u32;
+        let page_of = |thread: &u32| thread / PAGE_BYTES;
         for threads in threads.chunk_by(|one, other| page_of(one) == page_of(other)) {
             let Some(page) = threads.first().map(page_of).filter(|page| *page < PAGES) else { continue };
             let mut bytes = self.tracked.get(&page, 0).map_err(|error| with_causes(&error))?;
             let mut changed = false;
             for thread in threads {
-                if let Some(byte) = bytes.get_mut((thread % PAGE as u32) as usize) {
+                if let Some(byte) = bytes.get_mut((thread % PAGE_BYTES) as usize) {
                     changed |= *byte == 0;
                     *byte = 1;
                 }
@@ -103,7 +107,7 @@ impl Tables {
     /// Processes that have ended, and when.
     pub(crate) fn ended(&self) -> io::Result<BTreeMap<u32, u64>> {
         let mut ended = BTreeMap::new();
-        for entry in self.processes.iter() {
+        for entry in &self.processes {
             let (tgid, record) = entry.map_err(|error| io::Error::other(with_causes(&error)))?;
             if record.ended != 0 {
                 ended.insert(tgid, record.ended);
@@ -125,7 +129,7 @@ impl Tables {
         read::<GapKey, GapSum>(&self.gaps, |key, sum| reading.gaps.push((key, sum)))?;
         read::<UseKey, Use>(&self.uses, |key, counted| reading.uses.push((key, counted)))?;
         read::<u32, Task>(&self.tasks, |key, task| reading.tasks.push((key, task)))?;
-        for entry in self.processes.iter() {
+        for entry in &self.processes {
             reading.processes.push(entry.map_err(|error| io::Error::other(with_causes(&error)))?);
         }
         Ok(reading)

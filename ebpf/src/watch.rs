@@ -144,7 +144,7 @@ impl<H: Host> Watch<H> {
                 self.look_at(&pids);
                 self.people.hold(gpu, pids);
             }
-            Order::Instances(instances) => self.people.set_instances(instances),
+            Order::Instances(instances) => self.people.set_instances(&instances),
             Order::Refusals(pods) => {
                 if self.people.refuse(pods) {
                     self.settle();

@@ -31,12 +31,28 @@ pub(super) fn keep_needed() -> Result<CapabilitySet, ConfineError> {
     Ok(NEEDED & !keep)
 }
 
+/// Lays down, in this thread and those that it starts, the capabilities that only the `bpf` process uses; for good if
+/// it starts no such process.
+pub(crate) fn lay_down(for_good: bool) -> Result<(), rustix::io::Errno> {
+    let held = capabilities(None)?;
+    let probing = CapabilitySet::BPF.union(CapabilitySet::PERFMON);
+    let left = |set: CapabilitySet| if for_good { set & !probing } else { set };
+    set_capabilities(
+        None,
+        CapabilitySets {
+            effective: held.effective & !probing,
+            permitted: left(held.permitted),
+            inheritable: left(held.inheritable),
+        },
+    )
+}
+
 /// Lets the process make no system calls but those that reading maps and processes and attaching take: no programs,
 /// no sockets, no writing of files. Whatever else is tried fails.
 pub(super) fn filter() -> Result<(), ConfineError> {
     let failed = |error: seccompiler::Error| ConfineError::Filter(error.to_string());
     let rules = CALLS.iter().map(|number| (*number, Vec::new())).collect::<BTreeMap<_, _>>();
-    let refused = u32::from(rustix::io::Errno::PERM.raw_os_error().unsigned_abs());
+    let refused = rustix::io::Errno::PERM.raw_os_error().unsigned_abs();
     let arch =
         std::env::consts::ARCH.try_into().map_err(|error| failed(seccompiler::Error::Backend(error)))?;
     let filter = SeccompFilter::new(rules, SeccompAction::Errno(refused), SeccompAction::Allow, arch)

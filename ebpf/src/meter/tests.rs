@@ -20,7 +20,9 @@ impl Names for One {
     }
 }
 
-const KNOWN: One = One { watched: true };
+fn known() -> One {
+    One { watched: true }
+}
 
 fn counted(launches: u64, sync_wait: u64) -> Use {
     Use {
@@ -103,7 +105,7 @@ fn what_is_reported_sums_to_what_the_kernel_counted_since_the_first_reading() {
     let mut sum = 0;
     for (at, launches) in launches.iter().enumerate() {
         let uses = vec![(UseKey { tgid: 7, slot: 0 }, counted(*launches, 0))];
-        let probes = meter.advance(&Reading { uses, ..reading(10 * (at as u64 + 1)) }, &mut KNOWN);
+        let probes = meter.advance(&Reading { uses, ..reading(10 * (at as u64 + 1)) }, &mut known());
         assert_eq!(probes.is_none(), at == 0, "the first reading is where counting begins");
         for probes in probes {
             assert_eq!((probes.during.start().0, probes.during.nanos()), (10 * at as u64, 10));
@@ -125,7 +127,7 @@ fn a_wait_that_goes_on_counts_with_its_part_so_far_and_never_twice() {
             (task.call, task.call_began) = (Call::StreamSync as u32, began);
         }
         let uses = vec![(UseKey { tgid: 7, slot: 0 }, counted(1, done))];
-        let probes = meter.advance(&Reading { uses, tasks: vec![(8, task)], ..reading(at) }, &mut KNOWN);
+        let probes = meter.advance(&Reading { uses, tasks: vec![(8, task)], ..reading(at) }, &mut known());
         waits.extend(probes.map(|probes| probes.calls[0].sync_wait));
     }
     assert_eq!(waits, [8, 7, 0]);
@@ -139,7 +141,7 @@ fn a_sum_that_falls_gives_nothing_until_it_is_back() {
     for (at, disk, waited) in [(10, 0, 0), (20, 8, 0), (30, 4, 4), (40, 9, 4)] {
         let sum = doings(&[(doing::DISK_READ, disk), (doing::CPU_WAIT, waited)]);
         let tasks = vec![(8, thread(task::CALLER, at, sum))];
-        let probes = meter.advance(&Reading { tasks, ..reading(at) }, &mut KNOWN);
+        let probes = meter.advance(&Reading { tasks, ..reading(at) }, &mut known());
         let part = |of: &Doings| (of[doing::DISK_READ as usize], of[doing::CPU_WAIT as usize]);
         sums.extend(probes.map(|probes| probes.threads.first().map_or((0, 0), |one| part(&one.callers))));
     }
@@ -153,7 +155,7 @@ fn a_thread_that_calls_for_the_first_time_takes_no_past_along() {
     for (at, flags) in [(10, 0), (20, 0), (30, task::CALLER), (40, task::CALLER)] {
         let sum = doings(&[(doing::LOCK, at)]);
         let tasks = vec![(8, thread(flags, at, sum))];
-        let probes = meter.advance(&Reading { tasks, ..reading(at) }, &mut KNOWN);
+        let probes = meter.advance(&Reading { tasks, ..reading(at) }, &mut known());
         let lock = doing::LOCK as usize;
         sums.extend(probes.map(|probes| (probes.threads[0].callers[lock], probes.threads[0].others[lock])));
     }
@@ -165,10 +167,10 @@ fn the_last_time_of_threads_that_end_counts() {
     let mut meter = Meter::default();
     let cpu = |nanos| doings(&[(doing::CPU, nanos)]);
     let alive = |at, sum| Reading { tasks: vec![(8, thread(0, at, cpu(sum)))], ..reading(at) };
-    assert_eq!(meter.advance(&alive(10, 3), &mut KNOWN), None);
-    assert_eq!(meter.advance(&alive(20, 9), &mut KNOWN).unwrap().threads[0].others, cpu(6));
+    assert_eq!(meter.advance(&alive(10, 3), &mut known()), None);
+    assert_eq!(meter.advance(&alive(20, 9), &mut known()).unwrap().threads[0].others, cpu(6));
     let ended = Reading { processes: vec![(7, record(0, cpu(0), cpu(11)))], ..reading(30) };
-    assert_eq!(meter.advance(&ended, &mut KNOWN).unwrap().threads[0].others, cpu(2));
+    assert_eq!(meter.advance(&ended, &mut known()).unwrap().threads[0].others, cpu(2));
 }
 
 #[test]
@@ -179,10 +181,10 @@ fn gaps_keep_their_kinds_and_lengths_and_their_doings_sum_to_their_total() {
     let uses = || vec![(UseKey { tgid: 7, slot: 0 }, counted(1, 0))];
     let kinds = [gap::DRAINED as u8, gap::ENQUEUE as u8];
     let first = vec![(key(kinds[0], 20), gap(1, 5, 5))];
-    meter.advance(&Reading { uses: uses(), gaps: first, ..reading(10) }, &mut KNOWN);
+    meter.advance(&Reading { uses: uses(), gaps: first, ..reading(10) }, &mut known());
     // Records that were read while they were written: one is behind itself, one ahead.
     let second = vec![(key(kinds[1], 9), gap(2, 7, 4)), (key(kinds[0], 20), gap(3, 12, 15))];
-    let probes = meter.advance(&Reading { uses: uses(), gaps: second, ..reading(20) }, &mut KNOWN).unwrap();
+    let probes = meter.advance(&Reading { uses: uses(), gaps: second, ..reading(20) }, &mut known()).unwrap();
     let gaps = &probes.calls[0].gaps;
     let shape: Vec<_> = gaps.iter().map(|gap| (gap.kind, gap.log2, gap.count, gap.total)).collect();
     assert_eq!(shape, [(GapKind::Drained, 20, 2, 7), (GapKind::Enqueue, 9, 2, 7)]);
@@ -212,8 +214,8 @@ fn only_a_process_seen_from_its_first_call_is_known_from_its_start() {
             processes: vec![(7, record(flags, Doings::default(), Doings::default()))],
             ..reading(at)
         };
-        meter.advance(&at(1), &mut KNOWN);
-        let probes = meter.advance(&at(2), &mut KNOWN).unwrap();
+        meter.advance(&at(1), &mut known());
+        let probes = meter.advance(&at(2), &mut known()).unwrap();
         assert_eq!((probes.calls[0].from_start, &probes.calls[0].device), (from_start, &None));
     }
 }

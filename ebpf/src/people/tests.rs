@@ -30,7 +30,7 @@ fn a_device_is_what_the_process_was_told_when_it_asked() {
     people.learn(7, 1, BYTES);
     let gpu = DeviceRef::Gpu(GpuId::new(format!("GPU-{UUID}")));
     assert_eq!(people.device(7, Some(1)), Some(gpu));
-    people.set_instances(vec![MigId::new(format!("MIG-{UUID}"))]);
+    people.set_instances(&[MigId::new(format!("MIG-{UUID}"))]);
     let instance = DeviceRef::Mig(MigId::new(format!("MIG-{UUID}")));
     assert_eq!(people.device(7, Some(1)), Some(instance));
 }
