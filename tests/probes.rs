@@ -6,7 +6,7 @@ use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
-use warpmeter_tests::cgroup::Cgroups;
+use warpmeter_tests::cgroup::{self, Cgroups};
 use warpmeter_tests::program::Program;
 use warpmeter_tests::sim::Sim;
 use warpmeter_tests::{daemon, http, tool, wait};
@@ -102,7 +102,7 @@ impl Drop for Recording<'_> {
             self.child.wait().unwrap();
         }
         if std::thread::panicking() {
-            eprintln!("{}", self.log());
+            println!("{}", self.log());
         }
     }
 }
@@ -308,4 +308,31 @@ fn a_container_with_its_own_root_and_library_is_probed_as_its_pod() {
     let pod = |threads: &&Value| threads["scope"]["pod"]["uid"] == place.pod_uid.as_str();
     let threads = probes(&facts).flat_map(|probes| probes["threads"].as_array().unwrap());
     assert!(threads.filter(pod).count() > 0, "its threads are its pod's");
+}
+
+#[test]
+fn a_pod_that_refuses_probes_is_left_alone_and_its_neighbour_on_the_same_library_is_not() {
+    if !can_probe() {
+        return;
+    }
+    let sim = sim("[[gpu]]\nmodel = \"H100\"\ncount = 2");
+    let Some(mut cgroups) = Cgroups::new() else {
+        tool::skip("no cgroup can be made here");
+        return;
+    };
+    let places = [cgroups.systemd(), cgroups.systemd()];
+    let gpus = [0, 1].map(|n| sim.gpus[n].uuid.clone());
+    let text = cgroup::pods(&[("shy", &places[0], &gpus[0]), ("open", &places[1], &gpus[1])]);
+    let text = text.replacen("name = \"shy\"\n", "name = \"shy\"\nprobes = false\n", 1);
+    let recording = Recording::start(&sim, "refusal", &sim.pods(&text));
+    let words = "trainer --kernels 4 --kernel-us 1000 --host-us 2000";
+    let programs = [0, 1].map(|n| Program::start(&sim, &gpus[n], Some(&places[n].procs), words));
+    std::thread::sleep(Duration::from_secs(8));
+    let facts = recording.end();
+    let late = facts.iter().rev().take(facts.len() / 4).rev().cloned().collect::<Vec<_>>();
+    let all = seen(&late);
+    let of =
+        |n: usize| all.get(&(u64::from(programs[n].pid), gpus[n].clone())).map_or(0, |seen| seen.launches);
+    assert!(of(1) > 50, "the neighbour is seen: {all:?}");
+    assert_eq!(of(0), 0, "nothing is asked of the one that refuses: {all:?}");
 }

@@ -15,6 +15,7 @@ use warpmeter_core::fact::Sample;
 
 pub use child::run as run_child;
 pub use gate::Gate;
+pub(crate) use gate::Part;
 pub use supervisor::{Supervisor, Timing};
 
 /// What the process is told, as one argument of JSON.

@@ -144,3 +144,6 @@ impl Programs {
         Ok(attached)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -34,11 +34,6 @@ pub(crate) fn returns_are_unsafe() -> Option<String> {
     })
 }
 
-/// Whether probes can be kept to single processes: until Linux 6.10 the filter let other threads through.
-pub(crate) fn filters_by_process() -> bool {
-    Version::of_kernel().is_some_and(|version| version >= Version(6, 10))
-}
-
 /// Whether the kernel has a symbol; unknown counts as yes.
 fn has_symbol(name: &str) -> bool {
     let Ok(symbols) = std::fs::File::open("/proc/kallsyms") else { return true };

@@ -70,6 +70,8 @@ pub(crate) struct Programs {
     pub not_fast: Option<String>,
     /// Why links of many points were not taken.
     pub not_multi: Option<String>,
+    /// Whether probes can be kept to single processes.
+    pub by_process: bool,
     /// Whether a gap that goes on can be cut at a snapshot, or why not.
     pub flush: Result<(), String>,
 }
@@ -107,6 +109,7 @@ impl Programs {
             switches: Err(unknown.into()),
             not_fast: None,
             not_multi: None,
+            by_process: false,
             flush: Err(unknown.into()),
         };
         let raw = programs.relocated(&globals).map_err(LoadError::Refused)?;
@@ -152,21 +155,34 @@ impl Programs {
             self.calls = Ok(Attach::Multi);
             return;
         };
-        self.multi.clear();
         self.not_multi = Some(why);
+        self.take_single_points();
+    }
+
+    /// Has points attached one by one.
+    pub(crate) fn take_single_points(&mut self) {
+        self.multi.clear();
         let single =
             CALLS.iter().try_for_each(|name| self.uprobe(name)?.load().map_err(|error| with_causes(&error)));
         self.calls = single.map(|()| Attach::Single);
     }
 
-    /// Kernels before 6.6 take the program, whose way of being attached they do not look at, but not the link.
-    fn multi_works(&self) -> Result<(), String> {
-        let program = self.multi.get(program::ENQUEUE).ok_or("it was not loaded")?;
-        match sys::link_multi(program.as_fd(), c"/proc/self/exe", &[u64::MAX >> 1], &[0], false, 0) {
-            // A kernel that has such links says that there is no code, others that there are no such links.
-            Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => Err(error.to_string()),
-            Err(error) if error.raw_os_error() == Some(libc::EPERM) => Err(error.to_string()),
-            _ => Ok(()),
+    /// Kernels before 6.6 take the program, whose way of being attached they do not look at, but not the link. Those
+    /// that know it say that a directory has no code; and that no process has a negative id, if they can keep a link
+    /// to one process with all its threads.
+    fn multi_works(&mut self) -> Result<(), String> {
+        let program = self.multi.get(program::ENQUEUE).ok_or("it was not loaded")?.as_fd();
+        let refusal = |pid| sys::link_multi(program, c"/", &[0], &[0], false, pid).err();
+        let is = |error: Option<std::io::Error>, number| {
+            error.is_some_and(|error| error.raw_os_error() == Some(number))
+        };
+        match refusal(0) {
+            Some(error) if error.raw_os_error() == Some(libc::EBADF) => {
+                self.by_process = is(refusal(u32::MAX), libc::EINVAL);
+                Ok(())
+            }
+            Some(error) => Err(format!("links of many points: {error}")),
+            None => Err("a link of many points was made where there is no code".into()),
         }
     }
 

@@ -71,7 +71,6 @@ pub fn run(
         governor: Governor::default(),
         meter: Meter::default(),
         no_returns,
-        by_process: kernel::filters_by_process(),
         scopes: HashSet::new(),
         seen: HashMap::new(),
         sheds: HashMap::new(),
@@ -121,7 +120,6 @@ struct Watch<H> {
     governor: Governor,
     meter: Meter,
     no_returns: Option<String>,
-    by_process: bool,
     /// Workloads of which a process uses a driver: all their processes are followed.
     scopes: HashSet<Scope>,
     /// Processes that have been looked at: when first, and how often.
@@ -256,7 +254,8 @@ impl<H: Host> Watch<H> {
         }
         let returns = self.no_returns.is_none();
         let wish = |pid: u32| wishes.get(&pid).copied().unwrap_or(Wish::Nothing);
-        self.libraries.settle(&mut self.programs, &self.processes, returns, self.by_process, wish);
+        let by_process = self.programs.by_process;
+        self.libraries.settle(&mut self.programs, &self.processes, returns, by_process, wish);
     }
 
     fn snapshot(&mut self) -> std::io::Result<Reading> {

@@ -15,7 +15,7 @@ use warpmeter_core::fact::{Discard, Fact, Health, HealthState, Source};
 use warpmeter_core::identity::{GpuId, HostPid, MigId, PodUid};
 
 use super::{Message, Order, Orders};
-use crate::nvidia::Gate;
+use crate::nvidia::{Gate, Part};
 use crate::pipeline::{Intake, Wanted};
 use crate::process::{Abandoned, describe, lines, sleep, wait_briefly};
 use crate::refusals::Refusals;
@@ -78,7 +78,7 @@ impl Supervisor {
     pub fn run(mut self, stop: &AtomicBool) {
         let mut wait = RESTART;
         while !stop.load(Ordering::Relaxed) {
-            if !self.gate.open() {
+            if !self.gate.enter(Part::Libraries) {
                 self.learn();
                 sleep(Duration::from_millis(100), stop);
                 continue;
@@ -92,12 +92,18 @@ impl Supervisor {
                 End::Stopped => break,
                 // What it found missing does not come while this daemon runs; it has said what that is.
                 End::Useless => {
+                    self.gate.leave(Part::Libraries);
                     while !stop.load(Ordering::Relaxed) {
                         self.learn();
                         sleep(Duration::from_millis(500), stop);
                     }
                 }
                 End::Released => {
+                    while !self.abandoned.is_empty() && !stop.load(Ordering::Relaxed) {
+                        sleep(Duration::from_millis(20), stop);
+                        self.abandoned.reap();
+                    }
+                    self.gate.leave(Part::Libraries);
                     let reason =
                         "released for maintenance; `warpmeter resume` attaches the probes again".into();
                     self.tell(HealthState::Off, reason);
@@ -107,6 +113,10 @@ impl Supervisor {
                     self.tell(HealthState::Down, format!("the bpf process {how}; it is started anew"));
                     if began.elapsed() > Duration::from_secs(60) {
                         wait = RESTART;
+                    }
+                    self.abandoned.reap();
+                    if self.abandoned.is_empty() {
+                        self.gate.leave(Part::Libraries);
                     }
                     sleep(wait, stop);
                     wait = (wait * 2).min(Duration::from_secs(60));

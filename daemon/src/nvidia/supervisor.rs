@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use warpmeter_core::fact::{Fact, Health, HealthState, Sample, Source};
 use warpmeter_core::inventory::{Gpu, Inventory};
 
+use super::gate::Part;
 use super::{Gate, Message, Orders};
 use crate::pipeline::Intake;
 use crate::process::{Abandoned, describe, lines, sleep, wait_briefly};
@@ -106,7 +107,7 @@ impl Supervisor {
     pub fn run(mut self, stop: &AtomicBool) {
         let mut wait = self.timing.restart;
         while !stop.load(Ordering::Relaxed) {
-            if !self.gate.enter() {
+            if !self.gate.enter(Part::Driver) {
                 sleep(Duration::from_millis(100), stop);
                 continue;
             }
@@ -131,7 +132,7 @@ impl Supervisor {
                         sleep(Duration::from_millis(20), stop);
                         self.abandoned.reap();
                     }
-                    self.gate.leave();
+                    self.gate.leave(Part::Driver);
                     wait = self.timing.restart;
                     continue;
                 }
@@ -161,7 +162,7 @@ impl Supervisor {
             self.abandoned.reap();
             if self.abandoned.is_empty() {
                 // Nobody has the driver open while the supervisor waits.
-                self.gate.leave();
+                self.gate.leave(Part::Driver);
             }
             sleep(wait, stop);
             wait = (wait * 2).min(Duration::from_secs(60));

@@ -45,7 +45,8 @@ fn a_map_of_endless_lines_ends() {
     let mut maps = vec![b'/'; 100_000];
     maps.extend_from_slice(b"\n7f00-7f01 r-xp 0 fd:01 42 /libcuda.so.1\n");
     assert_eq!(read_maps(maps.as_slice()).unwrap().len(), 1, "what follows is read");
-    let many: String = (0..100).map(|n| format!("7f00-7f01 r-xp 0 fd:01 {n} /libcuda.so.1\n")).collect();
+    let many: Vec<String> = (0..100).map(|n| format!("7f00-7f01 r-xp 0 fd:01 {n} /libcuda.so.1\n")).collect();
+    let many = many.concat();
     assert_eq!(read_maps(many.as_bytes()).unwrap().len(), LIBRARIES);
 }
 
@@ -106,7 +107,7 @@ fn a_process_that_maps_a_library_is_found_and_the_library_opened_as_it_sees_it()
 fn an_overlay_and_the_file_below_are_one_file() {
     let below = Identity { device: Some(7), inode: 42, size: 5, modified: (1, 2), changed: (3, 4) };
     let above = Identity { device: None, ..below };
-    let layered = Identity { device: None, inode: 42 | 1 << 33, ..below };
+    let layered = Identity { device: None, inode: 0x2_0000_002a, ..below };
     assert!(above.is_same(&below) && below.is_same(&layered) && above.is_same(&layered));
     assert!(!below.is_same(&Identity { device: Some(8), ..below }), "a snapshot of its file system");
     assert!(!above.is_same(&Identity { changed: (3, 5), ..above }), "a copy");

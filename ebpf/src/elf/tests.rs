@@ -102,9 +102,8 @@ fn each_function_is_found_once_with_the_place_where_a_probe_is_cheap() {
 #[test]
 fn a_real_library_gives_its_functions() {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
-    let libc = maps.lines().find_map(|line| Some(&line[line.find("/")?..])).into_iter();
-    let libc = libc.chain(maps.lines().filter_map(|line| Some(&line[line.find("/")?..])));
-    let Some(path) = libc.into_iter().find(|path| path.contains("libc.so.6")) else {
+    let mut files = maps.lines().filter_map(|line| Some(&line[line.find('/')?..]));
+    let Some(path) = files.find(|path| path.contains("libc.so.6")) else {
         eprintln!("skipped: this program maps no libc.so.6");
         return;
     };

@@ -107,7 +107,7 @@ fn what_is_reported_sums_to_what_the_kernel_counted_since_the_first_reading() {
         let uses = vec![(UseKey { tgid: 7, slot: 0 }, counted(*launches, 0))];
         let probes = meter.advance(&Reading { uses, ..reading(10 * (at as u64 + 1)) }, &mut known());
         assert_eq!(probes.is_none(), at == 0, "the first reading is where counting begins");
-        for probes in probes {
+        if let Some(probes) = probes {
             assert_eq!((probes.during.start().0, probes.during.nanos()), (10 * at as u64, 10));
             assert_eq!(probes.calls[0].enqueued, *launches, "since it is watched");
             sum += probes.calls[0].launches;
@@ -179,7 +179,7 @@ fn gaps_keep_their_kinds_and_lengths_and_their_doings_sum_to_their_total() {
     let key = |kind, log2| GapKey { tgid: 7, slot: 0, kind, log2, reserved: 0 };
     let gap = |count, total, cpu| GapSum { count, total, doings: doings(&[(doing::CPU, cpu)]) };
     let uses = || vec![(UseKey { tgid: 7, slot: 0 }, counted(1, 0))];
-    let kinds = [gap::DRAINED as u8, gap::ENQUEUE as u8];
+    let kinds = [gap::DRAINED, gap::ENQUEUE].map(|kind| u8::try_from(kind).unwrap());
     let first = vec![(key(kinds[0], 20), gap(1, 5, 5))];
     meter.advance(&Reading { uses: uses(), gaps: first, ..reading(10) }, &mut known());
     // Records that were read while they were written: one is behind itself, one ahead.
