@@ -1,13 +1,16 @@
 //! Atomic operations on words of maps.
 
-use core::intrinsics::{self, AtomicOrdering::SeqCst};
+use core::intrinsics::{
+    self,
+    AtomicOrdering::{Relaxed, SeqCst},
+};
 use core::ptr::{read_volatile, write_volatile};
 
-/// Adds; a plain locked addition, since nobody asks for the old value.
+/// Adds. Relaxed, which gives the plain locked addition that every kernel has.
 #[inline(always)]
 pub fn add(word: *mut u64, amount: u64) {
     // SAFETY: callers pass words of map values, which stay while the program runs.
-    unsafe { intrinsics::atomic_xadd::<u64, u64, { SeqCst }>(word, amount) };
+    unsafe { intrinsics::atomic_xadd::<u64, u64, { Relaxed }>(word, amount) };
 }
 
 /// Adds, and gives the old value.
@@ -21,7 +24,7 @@ pub fn fetch_add(word: *mut u64, amount: u64) -> u64 {
 #[inline(always)]
 pub fn add32(word: *mut u32, amount: u32) {
     // SAFETY: as above.
-    unsafe { intrinsics::atomic_xadd::<u32, u32, { SeqCst }>(word, amount) };
+    unsafe { intrinsics::atomic_xadd::<u32, u32, { Relaxed }>(word, amount) };
 }
 
 /// Stores, and gives the old value.

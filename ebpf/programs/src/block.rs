@@ -115,8 +115,8 @@ pub fn block_return(ctx: RetProbeContext) -> u32 {
     0
 }
 
-/// The thread's call has ended.
-#[inline(always)]
+/// The thread's call has ended. A function of its own, for the size of the programs.
+#[inline(never)]
 fn end(task: &mut Task, tid: u32, now: u64, succeeded: bool) {
     let class = class(task.cookie);
     let interval = tasks::advance(task, now);

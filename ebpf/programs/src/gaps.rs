@@ -25,24 +25,29 @@ pub fn turn(key: &UseKey, using: *mut Use, ender: &Ender<'_>, tid: u32, now: u64
     // SAFETY: a value of the map.
     let (open, began, last) =
         unsafe { (&raw mut (*using).open, &raw mut (*using).began, &raw mut (*using).tid) };
+    let start = atomic::read(began);
+    let mut ended = None;
     for _ in 0..4 {
         let old = atomic::read(open);
         if old >> gap::SHIFT >= now {
             // Another thread was later.
             return;
         }
-        let start = atomic::read(began);
         if atomic::replace(open, old, now << gap::SHIFT | next) {
-            atomic::write(began, now);
-            // SAFETY: as above.
-            unsafe { *last = tid };
-            if old != 0 {
-                record(key, ender, old, start, now);
-            }
-            return;
+            ended = Some(old);
+            break;
         }
     }
-    dropped(drop::CONTENDED);
+    let Some(old) = ended else {
+        dropped(drop::CONTENDED);
+        return;
+    };
+    atomic::write(began, now);
+    // SAFETY: as above.
+    unsafe { *last = tid };
+    if old != 0 {
+        record(key, ender, old, start, now);
+    }
 }
 
 /// The open gap becomes one that ends with a wait for outstanding work.
@@ -70,7 +75,8 @@ pub fn open_kind(using: *const Use) -> u64 {
 }
 
 /// Adds a gap, or the part of it since the last snapshot, that was packed in `old` and ends `now`.
-#[inline(always)]
+/// A function of its own, for the size of the programs.
+#[inline(never)]
 pub fn record(key: &UseKey, ender: &Ender<'_>, old: u64, began: u64, now: u64) {
     let since = old >> gap::SHIFT;
     let length = now.saturating_sub(since);

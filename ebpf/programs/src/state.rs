@@ -181,8 +181,8 @@ pub fn state_return(ctx: RetProbeContext) -> u32 {
     0
 }
 
-/// A call that gave something has ended well.
-#[inline(always)]
+/// A call that gave something has ended well. A function of its own, for the size of the programs.
+#[inline(never)]
 pub fn end(task: &mut Task, class: u32) {
     if is(class, Call::CaptureBegin) {
         begin_capture(task);

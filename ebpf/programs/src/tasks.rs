@@ -61,9 +61,10 @@ pub fn now() -> u64 {
 
 /// A process's record, made if there is none.
 #[inline(always)]
-pub fn process_of(tgid: u32, now: u64) -> Option<*mut Process> {
+pub fn process_of(tgid: u32, now: u64) -> Option<&'static mut Process> {
     if let Some(process) = PROCESSES.get_ptr_mut(&tgid) {
-        return Some(process);
+        // SAFETY: a value of the map.
+        return Some(unsafe { &mut *process });
     }
     // What another thread made meanwhile is kept.
     let _ = PROCESSES.insert(&tgid, &NO_PROCESS, 1);
@@ -72,16 +73,15 @@ pub fn process_of(tgid: u32, now: u64) -> Option<*mut Process> {
         return None;
     };
     // SAFETY: a value of the map; the helper has no precondition.
-    unsafe {
-        (*process).seen = now;
-        (*process).cgroup = bpf_get_current_cgroup_id();
-    }
+    let (process, cgroup) = unsafe { (&mut *process, bpf_get_current_cgroup_id()) };
+    process.seen = now;
+    process.cgroup = cgroup;
     Some(process)
 }
 
-/// Makes a thread's record. It does `doing` from now on.
-#[inline(always)]
-pub fn create(tid: u32, tgid: u32, doing: u32, run_delay: u64, now: u64) -> Option<*mut Task> {
+/// Makes a thread's record. It does `doing` from now on. A function of its own, for the size of the programs.
+#[inline(never)]
+pub fn create(tid: u32, tgid: u32, doing: u32, run_delay: u64, now: u64) -> Option<&'static mut Task> {
     process_of(tgid, now)?;
     if TASKS.insert(&tid, &NO_TASK, 0).is_err() {
         dropped(drop::TASKS);
@@ -90,13 +90,12 @@ pub fn create(tid: u32, tgid: u32, doing: u32, run_delay: u64, now: u64) -> Opti
     }
     let task = TASKS.get_ptr_mut(&tid)?;
     // SAFETY: a value of the map.
-    unsafe {
-        (*task).tgid = tgid;
-        (*task).doing = if SWITCHES.load() == 0 { doing::UNKNOWN } else { doing };
-        (*task).since = now;
-        (*task).mark = now;
-        (*task).run_delay = run_delay;
-    }
+    let task = unsafe { &mut *task };
+    task.tgid = tgid;
+    task.doing = if SWITCHES.load() == 0 { doing::UNKNOWN } else { doing };
+    task.since = now;
+    task.mark = now;
+    task.run_delay = run_delay;
     track(tid, 1);
     Some(task)
 }
@@ -113,8 +112,7 @@ pub fn caller(id: u64, call: u32, now: u64) -> Option<&'static mut Task> {
             return Some(task);
         }
     }
-    // SAFETY: a value of the map.
-    let owner = unsafe { &mut *process_of(tgid, now)? };
+    let owner = process_of(tgid, now)?;
     if owner.flags & process::IGNORED != 0 {
         return None;
     }
@@ -123,11 +121,10 @@ pub fn caller(id: u64, call: u32, now: u64) -> Option<&'static mut Task> {
     }
     owner.flags |= process::CALLER;
     let task = match found {
-        Some(task) => task,
+        // SAFETY: as above.
+        Some(task) => unsafe { &mut *task },
         None => create(tid, tgid, doing::CPU, 0, now)?,
     };
-    // SAFETY: as above.
-    let task = unsafe { &mut *task };
     task.flags |= task::CALLER;
     Some(task)
 }

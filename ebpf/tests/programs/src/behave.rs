@@ -233,7 +233,7 @@ pub fn run(seconds: f64, directory: &Path, spinners: u32) {
 }
 
 /// A pipe: the end to write to, and the end to read from.
-fn new_pipe() -> (File, File) {
+pub(crate) fn new_pipe() -> (File, File) {
     use std::os::fd::FromRawFd as _;
     let mut ends = [0; 2];
     // SAFETY: room for two descriptors.

@@ -86,7 +86,8 @@ impl Driver {
         done!(self, "cuStreamSynchronize", u64 = stream);
     }
 
-    fn record(&self, event: u64, stream: u64) {
+    /// Records an event in a stream.
+    pub fn record(&self, event: u64, stream: u64) {
         done!(self, "cuEventRecord", u64 = event, u64 = stream);
     }
 }

@@ -34,7 +34,8 @@ fn main() -> ExitCode {
         }
         // The byte that is executed at the second instruction of cuInit.
         "bytes" => println!("{}", cuda::byte_at_probe(Path::new(word(2)))),
-        "bench" => bench::run(word(2)),
+        "bench" => bench::run(),
+        "meter" => bench::meter(word(2)),
         other => {
             eprintln!("no such process: {other}");
             return ExitCode::FAILURE;
