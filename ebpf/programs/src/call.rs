@@ -124,7 +124,8 @@ impl Entry {
         let from = self.registers[0];
         let (bytes, way) = match (self.cookie >> 16) as u8 {
             place::COPY_2D => {
-                let size = capped(user(from.wrapping_add(112))).wrapping_mul(capped_count(user(from.wrapping_add(120))));
+                let size = capped(user(from.wrapping_add(112)))
+                    .wrapping_mul(capped_count(user(from.wrapping_add(120))));
                 (size, between(user(from.wrapping_add(16)), user(from.wrapping_add(72))))
             }
             place::COPY_3D => {

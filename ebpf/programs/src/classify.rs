@@ -5,8 +5,8 @@ use aya_ebpf::helpers::bpf_probe_read_kernel;
 use warpmeter_ebpf_common::doing;
 
 use crate::globals::{
-    FDT_FD, FDT_MAX, FILE_INODE, FILE_PRIVATE, FILES_FDT, INODE_MODE, INODE_SB, SB_MAGIC, SOCK_BACKLOG, SOCK_FAMILY,
-    SOCKET_SK, TASK_FILES, TASK_IOWAIT, TASK_IOWAIT_BIT, TASK_MEMSTALL, TASK_MEMSTALL_BIT,
+    FDT_FD, FDT_MAX, FILE_INODE, FILE_PRIVATE, FILES_FDT, INODE_MODE, INODE_SB, SB_MAGIC, SOCK_BACKLOG,
+    SOCK_FAMILY, SOCKET_SK, TASK_FILES, TASK_IOWAIT, TASK_IOWAIT_BIT, TASK_MEMSTALL, TASK_MEMSTALL_BIT,
 };
 
 /// A member of a kernel structure; zero if it cannot be read.
@@ -120,7 +120,9 @@ pub fn wait(task: *const u8, state: u32, number: i64, first: u64, second: u64) -
         // It says that it waits for I/O whatever it waits for.
         return doing::POLL;
     }
-    if TASK_MEMSTALL.load() != 0 && read::<u8>(task, TASK_MEMSTALL.load()) >> (TASK_MEMSTALL_BIT.load() & 7) & 1 != 0 {
+    if TASK_MEMSTALL.load() != 0
+        && read::<u8>(task, TASK_MEMSTALL.load()) >> (TASK_MEMSTALL_BIT.load() & 7) & 1 != 0
+    {
         return doing::MEMORY;
     }
     let io = read::<u8>(task, TASK_IOWAIT.load()) >> (TASK_IOWAIT_BIT.load() & 7) & 1 != 0;
@@ -135,8 +137,18 @@ pub fn wait(task: *const u8, state: u32, number: i64, first: u64, second: u64) -
         };
     }
     match number {
-        call::FUTEX | call::FUTEX_WAITV | call::FUTEX_WAIT | call::FLOCK | call::FCNTL | call::SEMOP
-        | call::SEMTIMEDOP | call::MSGSND | call::MSGRCV | call::MQ_TIMEDSEND | call::MQ_TIMEDRECEIVE | call::WAIT4
+        call::FUTEX
+        | call::FUTEX_WAITV
+        | call::FUTEX_WAIT
+        | call::FLOCK
+        | call::FCNTL
+        | call::SEMOP
+        | call::SEMTIMEDOP
+        | call::MSGSND
+        | call::MSGRCV
+        | call::MQ_TIMEDSEND
+        | call::MQ_TIMEDRECEIVE
+        | call::WAIT4
         | call::WAITID
             if !io =>
         {
@@ -147,22 +159,62 @@ pub fn wait(task: *const u8, state: u32, number: i64, first: u64, second: u64) -
         call::SELECT | call::PSELECT6 => no_files_else_poll(first),
         call::NANOSLEEP | call::CLOCK_NANOSLEEP => doing::TIMER,
         call::ACCEPT | call::ACCEPT4 => doing::REQUEST,
-        call::READ | call::PREAD64 | call::READV | call::PREADV | call::PREADV2 | call::RECVFROM | call::RECVMSG
-        | call::RECVMMSG | call::CONNECT | call::GETDENTS | call::GETDENTS64 | call::READAHEAD | call::FADVISE64
-        | call::SPLICE | call::COPY_FILE_RANGE => file(task, first, doing::DISK_READ),
+        call::READ
+        | call::PREAD64
+        | call::READV
+        | call::PREADV
+        | call::PREADV2
+        | call::RECVFROM
+        | call::RECVMSG
+        | call::RECVMMSG
+        | call::CONNECT
+        | call::GETDENTS
+        | call::GETDENTS64
+        | call::READAHEAD
+        | call::FADVISE64
+        | call::SPLICE
+        | call::COPY_FILE_RANGE => file(task, first, doing::DISK_READ),
         // What it reads is its second argument; waits are for that more often than for its socket.
         call::SENDFILE => file(task, if io || deep { second } else { first }, doing::DISK_READ),
-        call::WRITE | call::PWRITE64 | call::WRITEV | call::PWRITEV | call::PWRITEV2 | call::FSYNC
-        | call::FDATASYNC | call::SYNC_FILE_RANGE | call::FALLOCATE | call::FTRUNCATE | call::SENDTO
-        | call::SENDMSG | call::SENDMMSG => file(task, first, doing::DISK_WRITE),
+        call::WRITE
+        | call::PWRITE64
+        | call::WRITEV
+        | call::PWRITEV
+        | call::PWRITEV2
+        | call::FSYNC
+        | call::FDATASYNC
+        | call::SYNC_FILE_RANGE
+        | call::FALLOCATE
+        | call::FTRUNCATE
+        | call::SENDTO
+        | call::SENDMSG
+        | call::SENDMMSG => file(task, first, doing::DISK_WRITE),
         call::IO_GETEVENTS | call::IO_PGETEVENTS => doing::DISK_READ,
         _ if !io && !deep => doing::UNKNOWN,
-        call::MSYNC | call::SYNC | call::SYNCFS | call::TRUNCATE | call::RENAME | call::RENAMEAT | call::RENAMEAT2
-        | call::RMDIR | call::UNLINK | call::UNLINKAT | call::MKDIRAT | call::CREAT => doing::DISK_WRITE,
+        call::MSYNC
+        | call::SYNC
+        | call::SYNCFS
+        | call::TRUNCATE
+        | call::RENAME
+        | call::RENAMEAT
+        | call::RENAMEAT2
+        | call::RMDIR
+        | call::UNLINK
+        | call::UNLINKAT
+        | call::MKDIRAT
+        | call::CREAT => doing::DISK_WRITE,
         _ if io => doing::DISK_READ,
-        call::OPEN | call::OPENAT | call::OPENAT2 | call::STAT | call::LSTAT | call::NEWFSTATAT | call::STATX
+        call::OPEN
+        | call::OPENAT
+        | call::OPENAT2
+        | call::STAT
+        | call::LSTAT
+        | call::NEWFSTATAT
+        | call::STATX
         | call::ACCESS => doing::DISK_READ,
-        call::MMAP | call::MPROTECT | call::MUNMAP | call::BRK | call::MREMAP | call::MADVISE => doing::MEMORY,
+        call::MMAP | call::MPROTECT | call::MUNMAP | call::BRK | call::MREMAP | call::MADVISE => {
+            doing::MEMORY
+        }
         // Until the child has let go of the address space.
         call::CLONE | call::VFORK | call::CLONE3 => doing::LOCK,
         _ => doing::UNKNOWN,

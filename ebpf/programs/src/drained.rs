@@ -63,7 +63,8 @@ pub fn enqueued(using: *mut Use, stream: *mut Stream) {
     // SAFETY: values of maps; their words change by atomic operations.
     let (outstanding, state, blocking, complete) = unsafe {
         let blocking = (*stream).blocking != 0;
-        let complete = if blocking { &raw const (*using).complete_blocking } else { &raw const (*using).complete };
+        let complete =
+            if blocking { &raw const (*using).complete_blocking } else { &raw const (*using).complete };
         (&raw mut (*using).outstanding, &raw mut (*stream).state, blocking, complete)
     };
     let seq = (atomic::fetch_add(outstanding, 1 << BUSY_BITS) >> BUSY_BITS) + 1;
@@ -157,7 +158,8 @@ fn stream_complete(using: *mut Use, stream: *mut Stream, seq: u64) {
     // SAFETY: values of maps.
     let (outstanding, complete, state, blocking) = unsafe {
         let blocking = (*stream).blocking != 0;
-        let complete = if blocking { &raw const (*using).complete_blocking } else { &raw const (*using).complete };
+        let complete =
+            if blocking { &raw const (*using).complete_blocking } else { &raw const (*using).complete };
         (&raw mut (*using).outstanding, complete, &raw mut (*stream).state, blocking)
     };
     if seq > atomic::read(complete) && atomic::replace(state, seq << 1 | 1, seq << 1) {

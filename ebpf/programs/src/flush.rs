@@ -19,7 +19,8 @@ pub fn flush(ctx: RawTracePointContext) -> i32 {
 fn cut(key: &UseKey, now: u64) {
     let Some(using) = USES.get_ptr_mut(key) else { return };
     // SAFETY: a value of the map.
-    let (open, began, tid) = unsafe { (&raw mut (*using).open, atomic::read(&raw const (*using).began), (*using).tid) };
+    let (open, began, tid) =
+        unsafe { (&raw mut (*using).open, atomic::read(&raw const (*using).began), (*using).tid) };
     let old = atomic::read(open);
     if old == 0 || old >> gap::SHIFT >= now {
         return;

@@ -3,7 +3,8 @@
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::{Array, HashMap, LruHashMap, PerCpuArray};
 use warpmeter_ebpf_common::{
-    Event, GapKey, GapSum, Handle, PAGE, PAGES, Process, Stream, StreamKey, Task, Use, UseKey, UuidKey, drop, run,
+    Event, GapKey, GapSum, Handle, PAGE, PAGES, Process, Stream, StreamKey, Task, Use, UseKey, UuidKey, drop,
+    run,
 };
 
 #[map]

@@ -5,7 +5,8 @@ use aya_ebpf::macros::{uprobe, uretprobe};
 use aya_ebpf::programs::{ProbeContext, RetProbeContext};
 use warpmeter_ebpf_common::calls::Call;
 use warpmeter_ebpf_common::{
-    Event, Handle, PER_THREAD, SLOTS, Stream, StreamKey, Task, UNKNOWN_SLOT, UseKey, UuidKey, drop, run, scope,
+    Event, Handle, PER_THREAD, SLOTS, Stream, StreamKey, Task, UNKNOWN_SLOT, UseKey, UuidKey, drop, run,
+    scope,
 };
 
 use crate::call::{self, Entry, class, is, user};
@@ -117,7 +118,9 @@ fn record(entry: &Entry, task: &mut Task) {
 
 #[inline(always)]
 fn wait(entry: &Entry, task: &Task) {
-    let Some(event) = EVENTS.get_ptr(&Handle { handle: entry.second(), tgid: task.tgid, reserved: 0 }) else { return };
+    let Some(event) = EVENTS.get_ptr(&Handle { handle: entry.second(), tgid: task.tgid, reserved: 0 }) else {
+        return;
+    };
     // SAFETY: a value of the map.
     let event = unsafe { &*event };
     let key = entry.stream(task);

@@ -43,7 +43,8 @@ fn switched<const BTF: bool>(prev: *const u8, next: *const u8, preempted: bool, 
         ran(run::SWITCHES);
         let state = state();
         let doing = if preempted || state == 0 { doing::CPU_WAIT } else { waits::<BTF>(prev, state) };
-        let delay = if TASK_RUN_DELAY.load() == 0 { 0 } else { member::<u64, BTF>(prev, TASK_RUN_DELAY.load()) };
+        let delay =
+            if TASK_RUN_DELAY.load() == 0 { 0 } else { member::<u64, BTF>(prev, TASK_RUN_DELAY.load()) };
         if let Some(task) = TASKS.get_ptr_mut(&prev_tid) {
             // SAFETY: a value of the map, of the thread that is being switched.
             tasks::leave(unsafe { &mut *task }, doing, delay, now);
@@ -93,7 +94,11 @@ fn exited<const BTF: bool>(task: *const u8) {
 pub fn switch_fast(ctx: BtfTracePointContext) -> i32 {
     let prev: *const u8 = ctx.arg(1);
     let state = || {
-        if HAS_PREV_STATE.load() == 0 { member::<u32, true>(prev, TASK_STATE.load()) } else { ctx.arg::<u64>(3) as u32 }
+        if HAS_PREV_STATE.load() == 0 {
+            member::<u32, true>(prev, TASK_STATE.load())
+        } else {
+            ctx.arg::<u64>(3) as u32
+        }
     };
     switched::<true>(prev, ctx.arg(2), ctx.arg::<u64>(0) & 1 != 0, state);
     0
@@ -114,7 +119,8 @@ pub fn exit_fast(ctx: BtfTracePointContext) -> i32 {
 #[raw_tracepoint(tracepoint = "sched_switch")]
 pub fn switch_stack(ctx: RawTracePointContext) -> i32 {
     let prev: *const u8 = ctx.arg(1);
-    let state = || if HAS_PREV_STATE.load() == 0 { read(prev, TASK_STATE.load()) } else { ctx.arg::<u64>(3) as u32 };
+    let state =
+        || if HAS_PREV_STATE.load() == 0 { read(prev, TASK_STATE.load()) } else { ctx.arg::<u64>(3) as u32 };
     switched::<false>(prev, ctx.arg(2), ctx.arg::<u64>(0) & 1 != 0, state);
     0
 }

@@ -4,9 +4,7 @@ use aya_ebpf::helpers::{
     bpf_get_current_cgroup_id, bpf_get_current_task, bpf_ktime_get_ns, bpf_probe_read_kernel,
 };
 use warpmeter_ebpf_common::calls::Call;
-use warpmeter_ebpf_common::{
-    NESTED, Process, Task, UNKNOWN_SLOT, doing, drop, process, task,
-};
+use warpmeter_ebpf_common::{NESTED, Process, Task, UNKNOWN_SLOT, doing, drop, process, task};
 
 use crate::atomic;
 use crate::globals::{RETURNS, SWITCHES, TASK_RUN_DELAY};
@@ -191,7 +189,10 @@ pub fn leave(task: &mut Task, doing: u32, run_delay: u64, now: u64) {
     } else {
         task.in_driver += length;
         if RETURNS.load() == 0
-            && matches!(doing, doing::DISK_READ | doing::DISK_WRITE | doing::NETWORK | doing::REQUEST | doing::TIMER)
+            && matches!(
+                doing,
+                doing::DISK_READ | doing::DISK_WRITE | doing::NETWORK | doing::REQUEST | doing::TIMER
+            )
         {
             // The driver waits in none of these ways: the call is over.
             task.call = 0;

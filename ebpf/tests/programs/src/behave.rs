@@ -105,6 +105,8 @@ fn children() {
     }
 }
 
+type Body = Box<dyn FnOnce() + Send>;
+
 /// Runs all of them for so many seconds; `spinners` of them compete for CPUs.
 pub fn run(seconds: f64, directory: &Path, spinners: u32) {
     let data = directory.join("data");
@@ -143,7 +145,6 @@ pub fn run(seconds: f64, directory: &Path, spinners: u32) {
         quiet(feed_out.shutdown(both));
         quiet(local_feed.shutdown(both));
     });
-    type Body = Box<dyn FnOnce() + Send>;
     let read_from = data.clone();
     let mut plan: Vec<(&str, Body)> = vec![
         ("disk_read", Box::new(move || disk_read(&read_from))),

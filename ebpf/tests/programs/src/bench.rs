@@ -16,7 +16,7 @@ const ROUNDS: usize = 25;
 
 /// A process that measures when it is told to.
 struct Meter {
-    child: Child,
+    child: Owned,
     orders: ChildStdin,
     answers: BufReader<ChildStdout>,
 }
@@ -33,7 +33,7 @@ impl Meter {
             .unwrap();
         let orders = child.stdin.take().unwrap();
         let answers = BufReader::new(child.stdout.take().unwrap());
-        Self { child, orders, answers }
+        Self { child: Owned(child), orders, answers }
     }
 
     /// Nanoseconds of one operation.
@@ -50,10 +50,13 @@ impl Meter {
     }
 }
 
-impl Drop for Meter {
+/// A process that does not outlive its use.
+struct Owned(Child);
+
+impl Drop for Owned {
     fn drop(&mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
     }
 }
 
@@ -110,7 +113,7 @@ pub fn run() {
                     let without = meter.measure();
                     let mut probes = Probes::load(flavour, true);
                     if tracked {
-                        for process in family(meter.child.id()) {
+                        for process in family(meter.child.0.id()) {
                             probes.track(process, true);
                         }
                     }
@@ -138,7 +141,7 @@ fn statistics(node: &Path) {
         probes.attach(&node.join("lib/libcuda.so.1"), |_| true);
         for what in ["launch", "synchronisation", "event", "switch"] {
             let mut meter = Meter::start(what, node);
-            for process in family(meter.child.id()) {
+            for process in family(meter.child.0.id()) {
                 probes.track(process, true);
             }
             meter.measure();
@@ -192,14 +195,17 @@ pub fn meter(what: &str) {
             pin();
             let (mut ping, mut pong) = (crate::behave::new_pipe(), crate::behave::new_pipe());
             let (from, to) = (ping.1.as_fd().try_clone_to_owned(), pong.0.as_fd().try_clone_to_owned());
-            Command::new(std::env::current_exe().unwrap())
-                .args(["meter", "echo"])
-                .stdin(from.unwrap())
-                .stdout(to.unwrap())
-                .spawn()
-                .unwrap();
+            let echo = Owned(
+                Command::new(std::env::current_exe().unwrap())
+                    .args(["meter", "echo"])
+                    .stdin(from.unwrap())
+                    .stdout(to.unwrap())
+                    .spawn()
+                    .unwrap(),
+            );
             let mut byte = [0];
             Box::new(move || {
+                let _alive = &echo;
                 each(10_000, now, || {
                     ping.0.write_all(b"x").unwrap();
                     pong.1.read_exact(&mut byte).unwrap();
@@ -208,7 +214,10 @@ pub fn meter(what: &str) {
         }
         "echo" => {
             pin();
-            let (mut from, mut to) = (std::io::stdin().lock(), File::from(std::io::stdout().as_fd().try_clone_to_owned().unwrap()));
+            let (mut from, mut to) = (
+                std::io::stdin().lock(),
+                File::from(std::io::stdout().as_fd().try_clone_to_owned().unwrap()),
+            );
             let mut byte = [0];
             while from.read_exact(&mut byte).is_ok() {
                 to.write_all(&byte).unwrap();

@@ -1,6 +1,7 @@
 //! Sequences of calls of the CUDA driver whose meaning for gaps is known.
 
 use std::ffi::{c_char, c_void};
+use std::io::Read as _;
 use std::path::Path;
 use std::thread::sleep;
 use std::time::Duration;
@@ -56,7 +57,7 @@ impl Driver {
         let mut kernel = 0;
         done!(driver, "cuModuleGetFunction", *mut u64 = &raw mut kernel, u64 = module, *const c_char = name.as_ptr());
         driver.kernel = kernel;
-        println!("uuid {}", uuid.iter().map(|b| format!("{b:02x}")).collect::<String>());
+        println!("uuid {:032x}", u128::from_be_bytes(uuid));
         driver
     }
 
@@ -258,7 +259,6 @@ pub fn run(name: &str) {
     }
     println!("began {began}\nended {}", now());
     // The parent reads the maps before it lets go.
-    use std::io::Read as _;
     let mut byte = [0];
     drop(std::io::stdin().read(&mut byte));
 }

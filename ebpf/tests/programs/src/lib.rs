@@ -1,9 +1,13 @@
 //! Loads the kernel programs and reads their maps, for tests and benchmarks.
-#![allow(clippy::unwrap_used, clippy::missing_panics_doc, reason = "a failed step is a failed test")]
-
-#[path = "../../../src/btf.rs"]
-#[allow(missing_docs, unused, dead_code, unreachable_pub)]
-mod btf;
+#![allow(
+    clippy::unwrap_used,
+    clippy::missing_panics_doc,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    clippy::cast_precision_loss,
+    clippy::multiple_unsafe_ops_per_block,
+    reason = "tests: a failed step is a failed test, figures are for people, and system calls come in rows"
+)]
 
 pub mod behave;
 pub mod bench;
@@ -63,7 +67,7 @@ impl Probes {
     /// Loads all programs, and attaches those of the scheduler.
     pub fn load(flavour: Flavour, returns: bool) -> Self {
         let object = std::fs::read(OBJECT).unwrap();
-        let types = btf::Btf::of_kernel().unwrap();
+        let types = warpmeter_ebpf::btf::Btf::of_kernel().unwrap();
         let mut globals: Vec<(&str, u32)> = Vec::new();
         for offset in kernel::OFFSETS {
             let found = offset.members.iter().find_map(|member| types.member(offset.of, member));

@@ -1,5 +1,10 @@
 //! The processes of the tests and benchmarks.
-#![allow(clippy::unwrap_used, reason = "a failed step is a failed test")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "tests: a failed step is a failed test, and the parent reads what it prints"
+)]
 
 use std::path::Path;
 use std::process::ExitCode;

@@ -137,13 +137,12 @@ fn every_launch_is_counted_and_drained_gaps_are_the_waits() {
         let drained = node.probes.gaps_of(pid, gap::DRAINED);
         let synced = node.probes.gaps_of(pid, gap::SYNC);
         eprintln!("{words:?} {drained:?}\n{synced:?}\n{report}");
-        let waited = match words[0] {
-            "waiter" => number(&report, "wait_s"),
+        let waited = if words[0] == "waiter" {
+            number(&report, "wait_s")
+        } else {
             // Its host work, which takes longer on a busy machine: what is left of its time.
-            _ => {
-                let wall = (number(&report, "end_ns") - number(&report, "start_ns")) / 1e9;
-                wall - number(&report, "sync_s") - number(&report, "launch_s")
-            }
+            let wall = (number(&report, "end_ns") - number(&report, "start_ns")) / 1e9;
+            wall - number(&report, "sync_s") - number(&report, "launch_s")
         };
         let seconds = drained.total as f64 / 1e9;
         assert!(
@@ -202,4 +201,117 @@ fn after_its_loader_is_killed_nothing_stays_attached() {
         assert!(now() < patience, "still probed: {}", probed());
         std::thread::sleep(std::time::Duration::from_millis(100));
     }
+}
+
+#[test]
+fn snapshots_cut_gaps_without_losing_or_doubling_time() {
+    if !permitted() {
+        return;
+    }
+    let mut node = node();
+    let report = node.path("report-of-snapshots.json").to_string_lossy().into_owned();
+    let words = [
+        "workload",
+        "waiter",
+        "--wait",
+        "sleep",
+        "--wait-us",
+        "50000",
+        "--seconds",
+        "2",
+        "--report",
+        &report,
+    ];
+    let mut run = node.start(&words);
+    let pid = run.pid();
+    run.go();
+    let mut last = (0, 0);
+    let mut first = None;
+    for _ in 0..120 {
+        std::thread::sleep(std::time::Duration::from_millis(13));
+        let at = now();
+        node.probes.flush(pid, at);
+        let gaps = node.probes.gaps(pid);
+        let sum: u64 = gaps.values().map(|gap| gap.total).sum();
+        if let Some(using) = node.probes.uses(pid).get(&0).filter(|using| using.open != 0) {
+            let (_, since) = using.open_gap().unwrap();
+            let start = since - sum;
+            // From the first enqueue to the last cut every nanosecond is in one gap.
+            assert_eq!(start, *first.get_or_insert(start), "after {} ms", (since - start) / MS);
+            assert!(since >= at && sum >= last.1);
+            last = (at, sum);
+        }
+        assert!(gaps.values().all(|gap| gap.doings.iter().sum::<u64>() == gap.total));
+    }
+    run.finish();
+    let report = std::fs::read_to_string(report).unwrap();
+    let drained = node.probes.gaps_of(pid, gap::DRAINED);
+    // The last one was never followed by an enqueue; it is in no cut either if it began after the last.
+    let steps = number(&report, "steps") as u64;
+    assert!(drained.count == steps || drained.count + 1 == steps, "{} of {steps}", drained.count);
+    let asleep = drained.doings[doing::TIMER as usize] + drained.doings[doing::CPU_WAIT as usize];
+    assert!(asleep * 10 > drained.total * 9, "{drained:?}");
+}
+
+#[test]
+fn threads_that_share_a_device_share_its_time() {
+    if !permitted() {
+        return;
+    }
+    let mut node = node();
+    let words = ["trainer", "--threads", "4", "--kernel-us", "100", "--kernels", "5", "--host-us", "200"];
+    let (pid, report) = workload(&mut node, &words);
+    let using = node.probes.uses(pid)[&0];
+    assert_eq!(using.launches as f64, number(&report, "kernels"));
+    let gaps = node.probes.gaps(pid);
+    let sum: u64 = gaps.values().map(|gap| gap.total).sum();
+    let (_, since) = using.open_gap().unwrap();
+    // All that began was ended by somebody, and no time is in two gaps.
+    let wall = (number(&report, "end_ns") - number(&report, "start_ns")) as u64;
+    assert!(sum <= wall && sum + 100 * MS > wall, "{sum} of {wall}");
+    assert!(since > 0 && using.waiting == 0);
+    assert!(gaps.values().all(|gap| gap.doings.iter().sum::<u64>() == gap.total));
+    // Nothing is outstanding at the end, and the count of busy streams has found its way back.
+    assert_eq!(using.outstanding & 0xff_ffff, 0, "{using:?}");
+}
+
+#[test]
+fn a_process_that_came_before_the_probes_is_never_drained_until_its_whole_context_was_waited_for() {
+    if !permitted() {
+        return;
+    }
+    let mut node = node();
+    for (name, drains) in [("streams", false), ("proofs", true)] {
+        let mut run = node.start(&["cuda", name]);
+        let pid = run.pid();
+        node.probes.declare(pid, process::LATE);
+        run.go();
+        let truth = run.until("drained");
+        node.probes.flush(pid, now());
+        assert!(node.probes.process(pid).unwrap().flags & process::FROM_START == 0);
+        let drained = node.probes.gaps_of(pid, gap::DRAINED).total;
+        if drains {
+            // Of three pauses only the one after the context's synchronisation.
+            assert!(near(drained, truth / 3, 3 * MS), "{name}: {drained} of {truth}");
+        } else {
+            assert_eq!(drained, 0, "{name}");
+        }
+        run.finish();
+    }
+}
+
+#[test]
+fn an_ignored_process_leaves_no_trace() {
+    if !permitted() {
+        return;
+    }
+    let mut node = node();
+    let mut run = node.start(&["cuda", "copies"]);
+    let pid = run.pid();
+    node.probes.declare(pid, process::IGNORED);
+    run.go();
+    run.until("ended");
+    assert!(node.probes.uses(pid).is_empty() && node.probes.gaps(pid).is_empty());
+    assert!(node.probes.tasks().values().all(|task| task.tgid != pid));
+    run.finish();
 }
