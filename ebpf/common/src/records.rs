@@ -124,10 +124,18 @@ impl Task {
     }
 }
 
-/// Adds to a class; an index out of range is `UNKNOWN`.
+/// A number as an index that the compiler knows nothing of. Otherwise it compares the narrow number with a bound and
+/// indexes with a wide copy, of which older kernels do not know the bound.
+#[inline(always)]
+pub fn opaque(number: u32) -> usize {
+    core::hint::black_box(number as usize)
+}
+
+/// Adds to a class; one that is none of [`doing`] is `UNKNOWN`.
 #[inline(always)]
 pub fn add(doings: &mut Doings, doing: u32, nanoseconds: u64) {
-    let at = if (doing as usize) < doing::COUNT { doing as usize } else { doing::UNKNOWN as usize };
+    let at = opaque(doing);
+    let at = if at < doing::COUNT { at } else { doing::UNKNOWN as usize };
     if let Some(sum) = doings.get_mut(at) {
         *sum = sum.wrapping_add(nanoseconds);
     }

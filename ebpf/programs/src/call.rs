@@ -6,7 +6,7 @@ use aya_ebpf::programs::ProbeContext;
 use core::ptr::read_volatile;
 use warpmeter_ebpf_common::calls::{BATCH, Call, LARGEST_COPY, direction, place};
 use warpmeter_ebpf_common::{
-    Handle, NESTED, PER_THREAD, SLOTS, StreamKey, Task, UNKNOWN_SLOT, drop, process,
+    Handle, PER_THREAD, SLOTS, StreamKey, Task, UNKNOWN_SLOT, drop, opaque, process,
 };
 
 use crate::maps::{CONTEXTS, PROCESSES, dropped};
@@ -183,28 +183,17 @@ fn between(from: u32, to: u32) -> u8 {
 /// The thread's current context; 0 if not known.
 #[inline(always)]
 pub fn context(task: &Task) -> u64 {
-    match task.depth {
-        1 => task.contexts[0],
-        2 => task.contexts[1],
-        3 => task.contexts[2],
-        4 => task.contexts[3],
-        _ => 0,
-    }
+    task.contexts.get(opaque(task.depth.wrapping_sub(1))).copied().unwrap_or(0)
 }
 
 /// Replaces the thread's current context.
 #[inline(always)]
 pub fn set_context(task: &mut Task, context: u64) {
-    match task.depth {
-        0 => {
-            task.depth = 1;
-            task.contexts[0] = context;
-        }
-        1 => task.contexts[0] = context,
-        2 => task.contexts[1] = context,
-        3 => task.contexts[2] = context,
-        4 => task.contexts[3] = context,
-        _ => {}
+    if task.depth == 0 {
+        task.depth = 1;
+    }
+    if let Some(top) = task.contexts.get_mut(opaque(task.depth.wrapping_sub(1))) {
+        *top = context;
     }
     find_slot(task);
 }
@@ -212,12 +201,8 @@ pub fn set_context(task: &mut Task, context: u64) {
 /// Puts a context on top of the thread's others; beyond `NESTED` only their number is known.
 #[inline(always)]
 pub fn push_context(task: &mut Task, context: u64) {
-    match task.depth {
-        0 => task.contexts[0] = context,
-        1 => task.contexts[1] = context,
-        2 => task.contexts[2] = context,
-        3 => task.contexts[3] = context,
-        _ => {}
+    if let Some(top) = task.contexts.get_mut(opaque(task.depth)) {
+        *top = context;
     }
     task.depth = task.depth.saturating_add(1);
     find_slot(task);
@@ -261,5 +246,3 @@ pub fn adopt_context(task: &mut Task) {
         set_context(task, owner.context);
     }
 }
-
-const _: () = assert!(NESTED == 4);

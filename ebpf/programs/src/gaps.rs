@@ -1,6 +1,6 @@
 //! A process's time on a device, cut into gaps: each nanosecond from its first enqueue on is in exactly one.
 
-use warpmeter_ebpf_common::{Doings, GapKey, GapSum, Task, Use, UseKey, doing, drop, gap};
+use warpmeter_ebpf_common::{Doings, GapKey, GapSum, Task, Use, UseKey, doing, drop, gap, opaque};
 
 use crate::atomic;
 use crate::maps::{GAPS, dropped};
@@ -111,9 +111,10 @@ pub fn record(key: &UseKey, ender: &Ender<'_>, old: u64, began: u64, now: u64) {
     let (interval, interval_doing) = ender.interval;
     if interval >= length {
         // It did one thing all the while.
-        if (interval_doing as usize) < doing::COUNT {
+        let at = opaque(interval_doing);
+        if at < doing::COUNT {
             // SAFETY: within the array.
-            atomic::add(unsafe { (&raw mut (*sum).doings).cast::<u64>().add(interval_doing as usize) }, left);
+            atomic::add(unsafe { (&raw mut (*sum).doings).cast::<u64>().add(at) }, left);
             left = 0;
         }
     } else {

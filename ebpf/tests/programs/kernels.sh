@@ -33,7 +33,7 @@ mkdir -p "$root$PWD/ebpf/tests/programs"
 cat >"$root/init" <<INIT
 #!/bin/busybox sh
 /bin/busybox --install -s /bin
-export PATH=/bin HOME=/root RUST_BACKTRACE=0 TMPDIR=/scratch
+export PATH=/bin HOME=/root RUST_BACKTRACE=0 TMPDIR=/scratch SLOWNESS=20
 mount -t proc p /proc; mount -t sysfs s /sys; mount -t devtmpfs d /dev
 mount -t tracefs t /sys/kernel/tracing
 ip link set lo up

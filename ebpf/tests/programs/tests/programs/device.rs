@@ -3,10 +3,10 @@
 use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
 
-use warpmeter_ebpf_common::{doing, gap, process};
+use warpmeter_ebpf_common::{Use, doing, gap, process};
 use warpmeter_ebpf_tests::{now, permitted};
 
-use crate::support::{Node, Watched, near, node, poorer_node};
+use crate::support::{Node, Watched, ms, near, node, poorer_node};
 
 /// Runs a sequence to its end, all gaps cut then.
 fn sequence(node: &mut Node, name: &str) -> (Watched, u32, u64) {
@@ -18,9 +18,6 @@ fn sequence(node: &mut Node, name: &str) -> (Watched, u32, u64) {
     node.probes.flush(pid, at);
     (run, pid, at)
 }
-
-/// Milliseconds.
-const MS: u64 = 1_000_000;
 
 #[test]
 fn captured_launches_are_not_executed_ones() {
@@ -48,7 +45,7 @@ fn gaps_cover_all_time_since_the_first_enqueue() {
         let (mut run, pid, at) = sequence(&mut node, name);
         let began = run.until("began");
         let all: u64 = node.probes.gaps(pid).values().map(|gap| gap.total).sum();
-        assert!(near(all, at - began, MS) && all <= at - began, "{name}: {all} of {}", at - began);
+        assert!(near(all, at - began, ms(1)) && all <= at - began, "{name}: {all} of {}", at - began);
         for (key, gap) in node.probes.gaps(pid) {
             assert_eq!(gap.doings.iter().sum::<u64>(), gap.total, "{key:?}");
         }
@@ -66,7 +63,7 @@ fn a_device_is_drained_only_when_all_that_was_enqueued_is_known_complete() {
         let (mut run, pid, _) = sequence(&mut node, name);
         let said = run.until("drained");
         let drained = node.probes.gaps_of(pid, gap::DRAINED);
-        assert!(near(drained.total, said, MS), "{name}: {} ns drained, {said} in truth", drained.total);
+        assert!(near(drained.total, said, ms(1)), "{name}: {} ns drained, {said} in truth", drained.total);
         run.finish();
     }
 }
@@ -146,7 +143,7 @@ fn every_launch_is_counted_and_drained_gaps_are_the_waits() {
         };
         let seconds = drained.total as f64 / 1e9;
         assert!(
-            (seconds - waited).abs() < 0.05 + waited * 0.05,
+            (seconds - waited).abs() < ms(50) as f64 / 1e9 + waited * 0.05,
             "{words:?}: drained {seconds}, waited {waited}"
         );
         // On a busy machine whatever wakes also waits for a CPU.
@@ -196,7 +193,7 @@ fn after_its_loader_is_killed_nothing_stays_attached() {
     assert_eq!(probed().trim(), "204", "cuInit is probed by an int3");
     loader.kill().unwrap();
     loader.wait().unwrap();
-    let patience = now() + 60_000 * MS;
+    let patience = now() + ms(60_000);
     while probed().trim() != "116" {
         assert!(now() < patience, "still probed: {}", probed());
         std::thread::sleep(std::time::Duration::from_millis(100));
@@ -231,13 +228,15 @@ fn snapshots_cut_gaps_without_losing_or_doubling_time() {
         std::thread::sleep(std::time::Duration::from_millis(13));
         let at = now();
         node.probes.flush(pid, at);
+        let open = |node: &Node| node.probes.uses(pid).get(&0).and_then(Use::open_gap);
+        let before = open(&node);
         let gaps = node.probes.gaps(pid);
         let sum: u64 = gaps.values().map(|gap| gap.total).sum();
-        if let Some(using) = node.probes.uses(pid).get(&0).filter(|using| using.open != 0) {
-            let (_, since) = using.open_gap().unwrap();
+        // While the process goes on no gap may end between two readings.
+        if let Some((_, since)) = before.filter(|_| before == open(&node)) {
             let start = since - sum;
             // From the first enqueue to the last cut every nanosecond is in one gap.
-            assert_eq!(start, *first.get_or_insert(start), "after {} ms", (since - start) / MS);
+            assert_eq!(start, *first.get_or_insert(start), "after {} ms", (since - start) / 1_000_000);
             assert!(since >= at && sum >= last.1);
             last = (at, sum);
         }
@@ -268,7 +267,7 @@ fn threads_that_share_a_device_share_its_time() {
     let (_, since) = using.open_gap().unwrap();
     // All that began was ended by somebody, and no time is in two gaps.
     let wall = (number(&report, "end_ns") - number(&report, "start_ns")) as u64;
-    assert!(sum <= wall && sum + 100 * MS > wall, "{sum} of {wall}");
+    assert!(sum <= wall && sum + ms(100) > wall, "{sum} of {wall}");
     assert!(since > 0 && using.waiting == 0);
     assert!(gaps.values().all(|gap| gap.doings.iter().sum::<u64>() == gap.total));
     // Nothing is outstanding at the end, and the count of busy streams has found its way back.
@@ -292,7 +291,7 @@ fn a_process_that_came_before_the_probes_is_never_drained_until_its_whole_contex
         let drained = node.probes.gaps_of(pid, gap::DRAINED).total;
         if drains {
             // Of three pauses only the one after the context's synchronisation.
-            assert!(near(drained, truth / 3, 3 * MS), "{name}: {drained} of {truth}");
+            assert!(near(drained, truth / 3, ms(3)), "{name}: {drained} of {truth}");
         } else {
             assert_eq!(drained, 0, "{name}");
         }

@@ -107,3 +107,9 @@ impl Watched {
 pub(crate) fn near(a: u64, b: u64, tolerance: u64) -> bool {
     a.abs_diff(b) <= tolerance
 }
+
+/// Milliseconds in nanoseconds, as long as the machine needs for them: `SLOWNESS` times, under emulation.
+pub(crate) fn ms(count: u64) -> u64 {
+    let slowness: u64 = std::env::var("SLOWNESS").map_or(1, |text| text.parse().unwrap());
+    count * slowness * 1_000_000
+}
