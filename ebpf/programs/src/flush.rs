@@ -1,0 +1,57 @@
+//! Cuts an open gap at a snapshot: never attached, run by the loader for each use of a device.
+
+use aya_ebpf::macros::raw_tracepoint;
+use aya_ebpf::programs::RawTracePointContext;
+use warpmeter_ebpf_common::{Doings, UseKey, add, doing, gap};
+
+use crate::atomic;
+use crate::gaps::{self, Ender};
+use crate::maps::{TASKS, USES};
+
+#[raw_tracepoint(tracepoint = "sched_switch")]
+pub fn flush(ctx: RawTracePointContext) -> i32 {
+    let key = UseKey { tgid: ctx.arg::<u64>(0) as u32, slot: ctx.arg::<u64>(1) as u32 };
+    cut(&key, ctx.arg(2));
+    0
+}
+
+#[inline(always)]
+fn cut(key: &UseKey, now: u64) {
+    let Some(using) = USES.get_ptr_mut(key) else { return };
+    // SAFETY: a value of the map.
+    let (open, began, tid) =
+        unsafe { (&raw mut (*using).open, atomic::read(&raw const (*using).began), (*using).tid) };
+    let old = atomic::read(open);
+    if old == 0 || old >> gap::SHIFT >= now {
+        return;
+    }
+    if !atomic::replace(open, old, now << gap::SHIFT | gap::COUNTED | old & 3) {
+        // The gap ends at this moment.
+        return;
+    }
+    let none: Doings = [0; doing::COUNT];
+    let task = TASKS.get_ptr_mut(&tid).filter(|task| {
+        // SAFETY: a value of the map.
+        unsafe { (**task).tgid == key.tgid && (**task).mark < now }
+    });
+    let Some(task) = task else {
+        let unknown = Ender { sums: &none, mark: 0, at_mark: &none, interval: (u64::MAX, doing::UNKNOWN) };
+        gaps::record(key, &unknown, old, began, now);
+        return;
+    };
+    // SAFETY: as above. The thread may run meanwhile: then some of this is a moment newer than the rest, and what does
+    // not fit is unknown.
+    let task = unsafe { &mut *task };
+    let mut sums = task.sums;
+    add(&mut sums, task.waited_doing, task.waited);
+    let length = now.saturating_sub(task.since);
+    let mut interval = (length, doing::COUNT as u32);
+    if task.call == 0 {
+        interval.1 = task.doing;
+        add(&mut sums, task.doing, length);
+    }
+    let ender = Ender { sums: &sums, mark: task.mark, at_mark: &task.at_mark, interval };
+    gaps::record(key, &ender, old, began, now);
+    task.mark = now;
+    task.at_mark = sums;
+}
