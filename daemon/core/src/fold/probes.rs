@@ -152,7 +152,10 @@ pub(super) fn feeds(scope: &Scope, owner: &Owner) -> bool {
 /// The device that calls name, or that the driver lists their process on.
 pub(super) fn is_on(calls: &Calls, device: &DeviceId, resolved: Option<&DeviceId>, listed: bool) -> bool {
     match (&calls.device, resolved) {
-        (Some(_), Some(named)) => named == device,
+        // A process that asks by the parent's name is on the instance that the driver lists it on.
+        (Some(_), Some(named)) => {
+            named == device || (listed && named.mig.is_none() && named.gpu == device.gpu)
+        }
         (Some(_), None) => false,
         (None, _) => listed,
     }
