@@ -256,4 +256,12 @@ mod tests {
         assert!(matches!(&facts[..], [Fact::Discarded { .. }]));
         assert_eq!(state, HealthState::Degraded);
     }
+
+    #[test]
+    fn a_pod_of_the_file_may_refuse_probes() {
+        let text = "[[pod]]\nuid = \"u1\"\nnamespace = \"n\"\nname = \"a\"\nprobes = false\n\
+                    [[pod]]\nuid = \"u2\"\nnamespace = \"n\"\nname = \"b\"\n";
+        let (pods, refusals) = read(text).unwrap();
+        assert_eq!((pods.pods.len(), refusals), (2, BTreeSet::from([PodUid::new("u1")])));
+    }
 }

@@ -72,16 +72,7 @@ impl Tables {
 
     /// Notes what is known of a process beforehand; what the kernel knows of it already stays.
     pub(crate) fn mark(&mut self, tgid: u32, flags: u32) -> Result<(), String> {
-        let blank = Process {
-            flags,
-            contexts: 0,
-            cgroup: 0,
-            context: 0,
-            seen: 0,
-            ended: 0,
-            callers: [0; _],
-            others: [0; _],
-        };
+        let blank = Process { flags, ..sys::zero() };
         match self.processes.insert(tgid, blank, NEW) {
             Ok(()) => Ok(()),
             // There is one: then only the flags change.
