@@ -11,10 +11,9 @@ use warpmeter_ebpf_common::{
 use crate::call::{self, Entry, class, is};
 use crate::drained::Proof;
 use crate::enqueue::{enqueued, use_of};
-use crate::gaps::{self, Ender};
 use crate::globals::RETURNS;
 use crate::maps::{EVENTS, STREAMS, TASKS, USES, dropped, ran};
-use crate::{atomic, drained, state, tasks};
+use crate::{atomic, drained, gaps, state, tasks};
 
 #[uprobe]
 pub fn block(ctx: ProbeContext) -> u32 {
@@ -119,7 +118,7 @@ pub fn block_return(ctx: RetProbeContext) -> u32 {
 #[inline(never)]
 fn end(task: &mut Task, tid: u32, now: u64, succeeded: bool) {
     let class = class(task.cookie);
-    let interval = tasks::advance(task, now);
+    tasks::advance(task, now);
     task.call = 0;
     task.cookie = 0;
     let key = UseKey { tgid: task.tgid, slot: task.slot };
@@ -167,8 +166,7 @@ fn end(task: &mut Task, tid: u32, now: u64, succeeded: bool) {
     if atomic::read(unsafe { &raw const (*using).open }) == 0 {
         return;
     }
-    let ender = Ender { sums: &task.sums, mark: task.mark, at_mark: &task.at_mark, interval };
-    gaps::turn(&key, using, &ender, tid, now, next);
+    gaps::turn(&key, using, task, tid, now, next);
     gaps::mark(task, now);
 }
 
