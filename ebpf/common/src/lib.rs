@@ -111,7 +111,7 @@ pub mod drop {
     pub const CONTENDED: u32 = 8;
     /// A batch of copies with more than [`calls::BATCH`](crate::calls::BATCH) sizes: bytes of the first ones only.
     pub const BATCH: u32 = 9;
-    /// A return without the entry before it.
+    /// A return without the entry before it, or an entry whose return was not seen.
     pub const UNPAIRED: u32 = 10;
     /// How many there are.
     pub const COUNT: u32 = 11;

@@ -170,21 +170,29 @@ fn end(task: &mut Task, tid: u32, now: u64, succeeded: bool) {
     gaps::mark(task, now);
 }
 
-/// Without return probes: the thread's last call has ended, by the thread's next one at the latest.
+/// A call that has no end yet has ended by the thread's next one. Without return probes that is the rule. With them its
+/// return was missed.
 #[inline(always)]
 pub fn infer(task: &mut Task, tid: u32, now: u64) {
-    if RETURNS.load() != 0 || task.cookie == 0 {
+    if task.cookie == 0 {
         return;
     }
     let class = class(task.cookie);
+    let lost = RETURNS.load() != 0;
+    if lost {
+        dropped(drop::UNPAIRED);
+    }
     if class >= Call::EventRecord as u32 {
-        state::end(task, class);
+        if !lost {
+            state::end(task, class);
+        }
+        tasks::advance(task, now);
         task.call = 0;
         task.cookie = 0;
         return;
     }
-    // Whether a query succeeded is not known.
-    let succeeded = !is_query(class);
+    // Whether it succeeded is not known: of a call that waits it is believed where nothing better is to be had.
+    let succeeded = !lost && !is_query(class);
     let returned = task.returned;
     if returned == 0 {
         end(task, tid, now, succeeded);

@@ -249,7 +249,12 @@ fn snapshots_cut_gaps_without_losing_or_doubling_time() {
     let steps = number(&report, "steps") as u64;
     assert!(drained.count == steps || drained.count + 1 == steps, "{} of {steps}", drained.count);
     let asleep = drained.doings[doing::TIMER as usize] + drained.doings[doing::CPU_WAIT as usize];
-    assert!(asleep * 10 > drained.total * 9, "{drained:?}");
+    assert!(
+        asleep * 10 > drained.total * 9,
+        "{drained:?} {:?} {:?}",
+        node.probes.gaps(pid),
+        node.probes.drops()
+    );
 }
 
 #[test]
