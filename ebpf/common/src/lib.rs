@@ -16,7 +16,7 @@
 //! | `EVENTS` | [`Handle`] → [`Event`] | record | destruction, age (LRU) |
 //! | `CONTEXTS` | [`Handle`] of a context → device ordinal (u32) | creation or retaining | destruction, loader |
 //! | `UUIDS` | [`UuidKey`] → 16 bytes | `cuDeviceGetUuid` | loader |
-//! | `DROPS` | per-CPU array of u64 by [`drop`] | | |
+//! | `DROPS` | per-CPU array of u64 by [`mod@drop`] | | |
 //! | `RUNS` | per-CPU array of u64 by [`run`] | | |
 //!
 //! # A snapshot
