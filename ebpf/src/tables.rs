@@ -146,9 +146,14 @@ impl Tables {
         Ok(())
     }
 
-    /// How much was left out since the start, by name; only what was.
+    /// How much was left out since the start, by name; only what was. A return without its entry is none: probes of
+    /// returns are attached first, so that calls that began before are such.
     pub(crate) fn drops(&self) -> Vec<(&'static str, u64)> {
-        let counted = drops::NAMES.iter().zip(0_u32..).map(|(name, at)| (*name, sum(&self.drops, at)));
+        let counted = drops::NAMES
+            .iter()
+            .zip(0_u32..)
+            .filter(|(_, at)| *at != drops::UNPAIRED)
+            .map(|(name, at)| (*name, sum(&self.drops, at)));
         counted.filter(|(_, count)| *count > 0).collect()
     }
 }
