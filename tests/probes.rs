@@ -287,6 +287,30 @@ fn a_killed_daemon_leaves_nothing_attached_and_a_killed_prober_is_replaced() {
 }
 
 #[test]
+fn the_process_that_probes_holds_three_capabilities_and_a_filter_and_the_others_hold_none_of_probes() {
+    if !can_probe() {
+        return;
+    }
+    let sim = sim("[[gpu]]\nmodel = \"H100\"");
+    let recording = Recording::start(&sim, "confined", "");
+    let status = |pid: u32, key: &str| {
+        let text = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        let value = text.lines().find_map(|line| line.strip_prefix(key)).unwrap().trim().to_owned();
+        u64::from_str_radix(&value, 16).unwrap()
+    };
+    let prober = recording.probers()[0];
+    let (ptrace, probing) = (1_u64 << 19, 1_u64 << 38 | 1 << 39);
+    assert_eq!(status(prober, "CapEff:"), ptrace | probing);
+    assert_eq!(status(prober, "CapPrm:"), ptrace | probing);
+    assert_eq!(status(prober, "Seccomp:"), 2);
+    let others = tool::children(recording.child.id()).into_iter().filter(|pid| *pid != prober);
+    for other in others.chain([recording.child.id()]) {
+        assert_eq!(status(other, "CapEff:") & probing, 0, "{other}");
+    }
+    assert!(tool::runs(prober));
+}
+
+#[test]
 fn a_container_with_its_own_root_and_library_is_probed_as_its_pod() {
     if !can_probe() {
         return;

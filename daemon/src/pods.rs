@@ -178,4 +178,12 @@ mod tests {
         assert!(text.ends_with("; and 3 more"), "{text}");
         assert!(!list(Path::new("/p"), &problems[..SHOWN]).contains("more"));
     }
+
+    #[test]
+    fn a_pod_of_the_file_may_refuse_probes() {
+        let text = "[[pod]]\nuid = \"u1\"\nnamespace = \"n\"\nname = \"a\"\nprobes = false\n\
+                    [[pod]]\nuid = \"u2\"\nnamespace = \"n\"\nname = \"b\"\n";
+        let (pods, refusals) = read(text).unwrap();
+        assert_eq!((pods.pods.len(), refusals), (2, BTreeSet::from([PodUid::new("u1")])));
+    }
 }

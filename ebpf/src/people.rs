@@ -13,6 +13,8 @@ use crate::meter::Names;
 const YOUNG: u64 = 5 * SECOND;
 /// How often it is looked up after that.
 const CHECK: u64 = 10 * SECOND;
+/// Cgroups that are remembered.
+const CGROUPS: usize = 4096;
 /// A clock tick, in which the kernel tells when processes started.
 const TICK: u64 = SECOND / 100;
 
@@ -41,6 +43,8 @@ pub(crate) struct People<H> {
     /// The time of what is asked.
     pub now: u64,
     known: HashMap<u32, Known>,
+    /// Whose processes of a cgroup are; none if they are of several, as where the kernel's number means nothing.
+    cgroups: HashMap<u64, Option<Scope>>,
     devices: HashMap<(u32, u32), [u8; 16]>,
     opened: HashMap<u32, (u64, Option<DeviceRef>)>,
     holders: BTreeMap<GpuId, BTreeSet<u32>>,
@@ -56,6 +60,7 @@ impl<H: Host> People<H> {
             host,
             now: 0,
             known: HashMap::new(),
+            cgroups: HashMap::new(),
             devices: HashMap::new(),
             opened: HashMap::new(),
             holders: BTreeMap::new(),
@@ -88,6 +93,16 @@ impl<H: Host> People<H> {
         self.opened.remove(&tgid);
         self.shed.remove(&tgid);
         self.devices.retain(|(process, _), _| *process != tgid);
+    }
+
+    /// Forgets all processes but those that `exist`.
+    pub(crate) fn keep(&mut self, exist: impl Fn(u32) -> bool) {
+        self.known.retain(|pid, _| exist(*pid));
+        self.opened.retain(|pid, _| exist(*pid));
+        self.devices.retain(|(pid, _), _| exist(*pid));
+        if self.cgroups.len() >= CGROUPS {
+            self.cgroups.clear();
+        }
     }
 
     /// Whose a process is.
@@ -153,15 +168,19 @@ impl<H: Host> Names for People<H> {
         if !ended {
             self.look_up(tgid);
         }
-        match self.known.get(&tgid) {
-            Some(known) => Some((known.id, known.scope.clone())),
-            // It was gone before it could be looked up: when it was first seen is about when it started.
-            None if ended => {
-                let start = MonoNs(record.seen / TICK * TICK);
-                Some((ProcessId { pid: HostPid(tgid), start }, Scope::Host))
+        if let Some(Known { id, scope, .. }) = self.known.get(&tgid) {
+            if record.cgroup != 0 && self.cgroups.len() < CGROUPS {
+                let place = self.cgroups.entry(record.cgroup).or_insert_with(|| Some(scope.clone()));
+                if place.as_ref() != Some(scope) {
+                    *place = None;
+                }
             }
-            None => None,
+            return Some((*id, scope.clone()));
         }
+        // It was gone before it could be looked up: it is its neighbours', and started about when it was first seen.
+        let scope = self.cgroups.get(&record.cgroup).filter(|_| ended)?.clone()?;
+        let start = MonoNs(record.seen / TICK * TICK);
+        Some((ProcessId { pid: HostPid(tgid), start }, scope))
     }
 
     fn device(&mut self, tgid: u32, slot: Option<u32>) -> Option<DeviceRef> {

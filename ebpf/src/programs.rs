@@ -79,20 +79,22 @@ pub(crate) struct Programs {
 impl Programs {
     /// Loads everything, and follows the scheduler's switches. `returns`: whether the ends of calls are probed.
     pub(crate) fn load(returns: bool) -> Result<Self, LoadError> {
-        let btf = Btf::of_kernel()?;
-        let mut programs = Self::try_load(&btf, returns, true)?;
+        // The kernel's types are large, and the loader reads them too: they are let go of before.
+        let types = Types::of(&Btf::of_kernel()?);
+        sys::trim();
+        let mut programs = Self::try_load(&types, returns, true)?;
         // What threads do cannot be told then, which programs have to know when they are loaded.
         if programs.switches.is_err() {
             let switches = programs.switches;
-            programs = Self { switches, ..Self::try_load(&btf, returns, false)? };
+            programs = Self { switches, ..Self::try_load(&types, returns, false)? };
         }
-        drop(btf);
         sys::trim();
         Ok(programs)
     }
 
-    fn try_load(btf: &Btf, returns: bool, switches: bool) -> Result<Self, LoadError> {
-        let (globals, missing) = globals(btf, returns, switches);
+    fn try_load(types: &Types, returns: bool, switches: bool) -> Result<Self, LoadError> {
+        let mut globals = types.globals.clone();
+        globals.extend([(RETURNS, u32::from(returns)), (SWITCHES, u32::from(switches))]);
         let mut loader = EbpfLoader::new();
         loader.btf(None);
         for (name, value) in &globals {
@@ -115,9 +117,9 @@ impl Programs {
         let raw = programs.relocated(&globals).map_err(LoadError::Refused)?;
         programs.load_calls(&raw);
         if switches {
-            programs.switches = match missing {
+            programs.switches = match &types.missing {
                 Some(member) => Err(format!("the kernel's types do not show {member}")),
-                None => programs.follow(&raw, btf),
+                None => programs.follow(&raw, types),
             };
         }
         programs.flush = programs
@@ -186,14 +188,9 @@ impl Programs {
         }
     }
 
-    fn follow(&mut self, raw: &Object, btf: &Btf) -> Result<Flavour, String> {
-        let fast = [
-            (program::FORK_FAST, "btf_trace_sched_process_fork"),
-            (program::EXIT_FAST, "btf_trace_sched_process_exit"),
-            (program::SWITCH_FAST, "btf_trace_sched_switch"),
-        ];
-        let loaded = fast.iter().map(|(name, tracepoint)| {
-            let number = btf.typedef(tracepoint).ok_or_else(|| format!("there is no {tracepoint}"))?;
+    fn follow(&mut self, raw: &Object, types: &Types) -> Result<Flavour, String> {
+        let loaded = FAST.iter().zip(types.tracepoints).map(|((name, tracepoint), number)| {
+            let number = number.ok_or_else(|| format!("there is no {tracepoint}"))?;
             load_raw(raw, name, Purpose::Tracepoint(number))
         });
         let links = loaded.collect::<Result<Vec<_>, _>>().and_then(|programs| {
@@ -247,29 +244,43 @@ impl Programs {
     }
 }
 
-/// Globals by name, and the first member that is needed and missing.
-fn globals(btf: &Btf, returns: bool, switches: bool) -> (Vec<(&'static str, u32)>, Option<String>) {
-    let mut missing = None;
-    let mut globals = vec![
-        (RETURNS, u32::from(returns)),
-        (SWITCHES, u32::from(switches)),
-        (STACK_REGS, STACK_REGS_X86_64),
-        (HAS_PREV_STATE, u32::from(btf.parameters("btf_trace_sched_switch").is_some_and(|count| count >= 5))),
-    ];
-    for offset in OFFSETS {
-        match offset.members.iter().find_map(|path| btf.member(offset.of, path)) {
-            Some(member) => {
-                globals.push((offset.global, member.byte()));
-                globals.extend(offset.bit.map(|global| (global, member.bit())));
+/// Programs of the fast flavour in the order in which they are attached, and what they are for.
+const FAST: [(&str, &str); 3] = [
+    (program::FORK_FAST, "btf_trace_sched_process_fork"),
+    (program::EXIT_FAST, "btf_trace_sched_process_exit"),
+    (program::SWITCH_FAST, "btf_trace_sched_switch"),
+];
+
+/// What the programs have to know of the kernel's types.
+struct Types {
+    /// Globals by name.
+    globals: Vec<(&'static str, u32)>,
+    /// The first member that is needed and missing.
+    missing: Option<String>,
+    /// The numbers of what [`FAST`] is for.
+    tracepoints: [Option<u32>; FAST.len()],
+}
+
+impl Types {
+    fn of(btf: &Btf) -> Self {
+        let mut missing = None;
+        let has_state = btf.parameters("btf_trace_sched_switch").is_some_and(|count| count >= 5);
+        let mut globals = vec![(STACK_REGS, STACK_REGS_X86_64), (HAS_PREV_STATE, u32::from(has_state))];
+        for offset in OFFSETS {
+            match offset.members.iter().find_map(|path| btf.member(offset.of, path)) {
+                Some(member) => {
+                    globals.push((offset.global, member.byte()));
+                    globals.extend(offset.bit.map(|global| (global, member.bit())));
+                }
+                None if offset.required => {
+                    let path = offset.members.first().copied().unwrap_or_default();
+                    missing = missing.or_else(|| Some(format!("{}.{path}", offset.of)));
+                }
+                None => {}
             }
-            None if offset.required => {
-                let path = offset.members.first().copied().unwrap_or_default();
-                missing = missing.or_else(|| Some(format!("{}.{path}", offset.of)));
-            }
-            None => {}
         }
+        Self { globals, missing, tracepoints: FAST.map(|(_, tracepoint)| btf.typedef(tracepoint)) }
     }
-    (globals, missing)
 }
 
 fn load_raw(object: &Object, name: &str, purpose: Purpose) -> Result<OwnedFd, String> {

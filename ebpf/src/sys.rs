@@ -209,7 +209,7 @@ pub(crate) fn link_multi(
 }
 
 /// A value of which every byte is 0.
-fn zero<T: Pod>() -> T {
+pub(crate) fn zero<T: Pod>() -> T {
     // SAFETY: `Pod` types are plain bytes, of which any are a value.
     unsafe { std::mem::zeroed() }
 }

@@ -72,16 +72,7 @@ impl Tables {
 
     /// Notes what is known of a process beforehand; what the kernel knows of it already stays.
     pub(crate) fn mark(&mut self, tgid: u32, flags: u32) -> Result<(), String> {
-        let blank = Process {
-            flags,
-            contexts: 0,
-            cgroup: 0,
-            context: 0,
-            seen: 0,
-            ended: 0,
-            callers: [0; _],
-            others: [0; _],
-        };
+        let blank = Process { flags, ..sys::zero() };
         match self.processes.insert(tgid, blank, NEW) {
             Ok(()) => Ok(()),
             // There is one: then only the flags change.
@@ -155,9 +146,14 @@ impl Tables {
         Ok(())
     }
 
-    /// How much was left out since the start, by name; only what was.
+    /// How much was left out since the start, by name; only what was. A return without its entry is none: probes of
+    /// returns are attached first, so that calls that began before are such.
     pub(crate) fn drops(&self) -> Vec<(&'static str, u64)> {
-        let counted = drops::NAMES.iter().zip(0_u32..).map(|(name, at)| (*name, sum(&self.drops, at)));
+        let counted = drops::NAMES
+            .iter()
+            .zip(0_u32..)
+            .filter(|(_, at)| *at != drops::UNPAIRED)
+            .map(|(name, at)| (*name, sum(&self.drops, at)));
         counted.filter(|(_, count)| *count > 0).collect()
     }
 }

@@ -345,6 +345,10 @@ impl<H: Host> Watch<H> {
                 self.seen.remove(tgid);
             }
         }
+        if self.scanned == Some(self.people.now) {
+            let seen = &self.seen;
+            self.people.keep(|pid| seen.contains_key(&pid));
+        }
         self.libraries.bury(&self.processes);
         let people = &mut self.people;
         let live: HashSet<Scope> = self.libraries.users().filter_map(|pid| people.scope(pid)).collect();

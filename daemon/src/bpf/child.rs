@@ -40,9 +40,11 @@ fn probe(orders: &Orders) -> Result<(), String> {
     match confine::keep_needed() {
         Ok(missing) if missing.is_empty() => {}
         Ok(missing) => {
+            let missing: Vec<&str> = missing.iter_names().map(|(name, _)| name).collect();
             return Err(format!(
-                "probes take the capabilities BPF, PERFMON and SYS_PTRACE, of which {missing:?} are missing: add \
-                 them, or run as root"
+                "probes take the capabilities BPF, PERFMON and SYS_PTRACE, of which it lacks {}: add them, or run as \
+                 root",
+                missing.join(", ")
             ));
         }
         Err(error) => return Err(error.to_string()),

@@ -165,11 +165,6 @@ impl Entry {
             ),
         }
     }
-
-    /// Whether programs make such calls by the ten thousands a second: these probes are to be shed first.
-    pub const fn is_frequent(&self) -> bool {
-        matches!(self.group(), Group::Enqueue)
-    }
 }
 
 const NONE: u8 = place::NONE;

@@ -16,7 +16,7 @@
 //! | `EVENTS` | [`Handle`] → [`Event`] | record | destruction, age (LRU) |
 //! | `CONTEXTS` | [`Handle`] of a context → device ordinal (u32) | creation or retaining | destruction, loader |
 //! | `UUIDS` | [`UuidKey`] → 16 bytes | `cuDeviceGetUuid` | loader |
-//! | `DROPS` | per-CPU array of u64 by [`drop`] | | |
+//! | `DROPS` | per-CPU array of u64 by [`mod@drop`] | | |
 //! | `RUNS` | per-CPU array of u64 by [`run`] | | |
 //!
 //! # A snapshot
@@ -111,7 +111,7 @@ pub mod drop {
     pub const CONTENDED: u32 = 8;
     /// A batch of copies with more than [`calls::BATCH`](crate::calls::BATCH) sizes: bytes of the first ones only.
     pub const BATCH: u32 = 9;
-    /// A return without the entry before it.
+    /// A return without the entry before it, or an entry whose return was not seen.
     pub const UNPAIRED: u32 = 10;
     /// How many there are.
     pub const COUNT: u32 = 11;

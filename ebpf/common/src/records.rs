@@ -87,8 +87,10 @@ pub struct Task {
     pub contexts: [u64; NESTED],
     /// How many.
     pub depth: u32,
-    /// 0.
-    pub reserved: u32,
+    /// What the interval was that ended last; [`doing::COUNT`]: a call of the driver.
+    pub ended_doing: u32,
+    /// How long it was.
+    pub ended: u64,
     /// Without return probes: when it was seen to do something else after its last waiting call; else 0.
     pub returned: u64,
 }
@@ -352,7 +354,7 @@ macro_rules! sizes {
 }
 
 sizes! {
-    Task = 352;
+    Task = 360;
     Process = 216;
     UseKey = 8;
     Use = 128;

@@ -11,10 +11,9 @@ use warpmeter_ebpf_common::{
 use crate::call::{self, Entry, class, is};
 use crate::drained::Proof;
 use crate::enqueue::{enqueued, use_of};
-use crate::gaps::{self, Ender};
 use crate::globals::RETURNS;
 use crate::maps::{EVENTS, STREAMS, TASKS, USES, dropped, ran};
-use crate::{atomic, drained, state, tasks};
+use crate::{atomic, drained, gaps, state, tasks};
 
 #[uprobe]
 pub fn block(ctx: ProbeContext) -> u32 {
@@ -119,7 +118,7 @@ pub fn block_return(ctx: RetProbeContext) -> u32 {
 #[inline(never)]
 fn end(task: &mut Task, tid: u32, now: u64, succeeded: bool) {
     let class = class(task.cookie);
-    let interval = tasks::advance(task, now);
+    tasks::advance(task, now);
     task.call = 0;
     task.cookie = 0;
     let key = UseKey { tgid: task.tgid, slot: task.slot };
@@ -167,26 +166,33 @@ fn end(task: &mut Task, tid: u32, now: u64, succeeded: bool) {
     if atomic::read(unsafe { &raw const (*using).open }) == 0 {
         return;
     }
-    let ender = Ender { sums: &task.sums, mark: task.mark, at_mark: &task.at_mark, interval };
-    gaps::turn(&key, using, &ender, tid, now, next);
+    gaps::turn(&key, using, task, tid, now, next);
     gaps::mark(task, now);
 }
 
-/// Without return probes: the thread's last call has ended, by the thread's next one at the latest.
+/// A call that has no end yet has ended by the thread's next one. Without return probes that is the rule. With them its
+/// return was missed.
 #[inline(always)]
 pub fn infer(task: &mut Task, tid: u32, now: u64) {
-    if RETURNS.load() != 0 || task.cookie == 0 {
+    if task.cookie == 0 {
         return;
     }
     let class = class(task.cookie);
+    let lost = RETURNS.load() != 0;
+    if lost {
+        dropped(drop::UNPAIRED);
+    }
     if class >= Call::EventRecord as u32 {
-        state::end(task, class);
+        if !lost {
+            state::end(task, class);
+        }
+        tasks::advance(task, now);
         task.call = 0;
         task.cookie = 0;
         return;
     }
-    // Whether a query succeeded is not known.
-    let succeeded = !is_query(class);
+    // Whether it succeeded is not known: of a call that waits it is believed where nothing better is to be had.
+    let succeeded = !lost && !is_query(class);
     let returned = task.returned;
     if returned == 0 {
         end(task, tid, now, succeeded);

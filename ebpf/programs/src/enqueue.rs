@@ -6,9 +6,8 @@ use warpmeter_ebpf_common::calls::{Call, direction};
 use warpmeter_ebpf_common::{StreamKey, Task, UNKNOWN_SLOT, Use, UseKey, doing, drop, gap, process, uses};
 
 use crate::call::{self, Entry, class, is};
-use crate::gaps::{self, Ender};
 use crate::maps::{PROCESSES, USES, dropped};
-use crate::{atomic, block, drained, tasks};
+use crate::{atomic, block, drained, gaps, tasks};
 
 static NO_USE: Use = Use {
     enqueued: 0,
@@ -104,12 +103,11 @@ pub fn enqueued(entry: &Entry, class: u32, task: &mut Task, now: u64) -> Option<
             atomic::add(sum, bytes);
         }
     }
-    let interval = tasks::advance(task, now);
+    tasks::advance(task, now);
     // SAFETY: as above.
     let waiting = atomic::read32(unsafe { &raw const (*using).waiting });
     let next = if waiting == 0 { gap::ENQUEUE } else { gap::SYNC };
-    let ender = Ender { sums: &task.sums, mark: task.mark, at_mark: &task.at_mark, interval };
-    gaps::turn(&key, using, &ender, entry.id as u32, now, next);
+    gaps::turn(&key, using, task, entry.id as u32, now, next);
     gaps::mark(task, now);
     Some((using, stream_key))
 }

@@ -2,11 +2,11 @@
 
 use aya_ebpf::macros::raw_tracepoint;
 use aya_ebpf::programs::RawTracePointContext;
-use warpmeter_ebpf_common::{Doings, UseKey, add, doing, gap};
+use warpmeter_ebpf_common::{UseKey, add, doing, gap};
 
 use crate::atomic;
-use crate::gaps::{self, Ender};
-use crate::maps::{TASKS, USES};
+use crate::gaps;
+use crate::maps::{SCRATCH, TASKS, USES};
 
 #[raw_tracepoint(tracepoint = "sched_switch")]
 pub fn flush(ctx: RawTracePointContext) -> i32 {
@@ -29,29 +29,34 @@ fn cut(key: &UseKey, now: u64) {
         // The gap ends at this moment.
         return;
     }
-    let none: Doings = [0; doing::COUNT];
+    let Some(seen) = SCRATCH.get_ptr_mut(0) else { return };
+    // SAFETY: a value of a map, this CPU's; nothing else uses it.
+    let seen = unsafe { &mut *seen };
     let task = TASKS.get_ptr_mut(&tid).filter(|task| {
         // SAFETY: a value of the map.
         unsafe { (**task).tgid == key.tgid && (**task).mark < now }
     });
     let Some(task) = task else {
-        let unknown = Ender { sums: &none, mark: 0, at_mark: &none, interval: (u64::MAX, doing::UNKNOWN) };
-        gaps::record(key, &unknown, old, began, now);
+        seen.ended = u64::MAX;
+        seen.ended_doing = doing::UNKNOWN;
+        gaps::record(key, seen, old, began, now);
         return;
     };
     // SAFETY: as above. The thread may run meanwhile: then some of this is a moment newer than the rest, and what does
     // not fit is unknown.
     let task = unsafe { &mut *task };
-    let mut sums = task.sums;
-    add(&mut sums, task.waited_doing, task.waited);
-    let length = now.saturating_sub(task.since);
-    let mut interval = (length, doing::COUNT as u32);
+    seen.sums = task.sums;
+    seen.mark = task.mark;
+    seen.at_mark = task.at_mark;
+    add(&mut seen.sums, task.waited_doing, task.waited);
+    seen.ended = now.saturating_sub(task.since);
     if task.call == 0 {
-        interval.1 = task.doing;
-        add(&mut sums, task.doing, length);
+        seen.ended_doing = task.doing;
+        add(&mut seen.sums, task.doing, seen.ended);
+    } else {
+        seen.ended_doing = doing::COUNT as u32;
     }
-    let ender = Ender { sums: &sums, mark: task.mark, at_mark: &task.at_mark, interval };
-    gaps::record(key, &ender, old, began, now);
+    gaps::record(key, seen, old, began, now);
     task.mark = now;
-    task.at_mark = sums;
+    task.at_mark = seen.sums;
 }

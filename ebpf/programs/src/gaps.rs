@@ -1,27 +1,15 @@
 //! A process's time on a device, cut into gaps: each nanosecond from its first enqueue on is in exactly one.
 
-use warpmeter_ebpf_common::{Doings, GapKey, GapSum, Task, Use, UseKey, doing, drop, gap, opaque};
+use warpmeter_ebpf_common::{GapKey, GapSum, Task, Use, UseKey, doing, drop, gap, opaque};
 
 use crate::atomic;
 use crate::maps::{GAPS, dropped};
 
 static NO_GAPS: GapSum = GapSum { count: 0, total: 0, doings: [0; doing::COUNT] };
 
-/// What the thread that ends a gap knows of itself.
-pub struct Ender<'a> {
-    /// What it has done up to now.
-    pub sums: &'a Doings,
-    /// When its last enqueue or synchronising call ended.
-    pub mark: u64,
-    /// What it had done then.
-    pub at_mark: &'a Doings,
-    /// Length of the interval that ends now, and what it is (`COUNT`: a call of the driver).
-    pub interval: (u64, u32),
-}
-
 /// Ends the open gap at `now` and begins one of kind `next`.
 #[inline(always)]
-pub fn turn(key: &UseKey, using: *mut Use, ender: &Ender<'_>, tid: u32, now: u64, next: u64) {
+pub fn turn(key: &UseKey, using: *mut Use, task: &Task, tid: u32, now: u64, next: u64) {
     // SAFETY: a value of the map.
     let (open, began, last) =
         unsafe { (&raw mut (*using).open, &raw mut (*using).began, &raw mut (*using).tid) };
@@ -46,7 +34,7 @@ pub fn turn(key: &UseKey, using: *mut Use, ender: &Ender<'_>, tid: u32, now: u64
     // SAFETY: as above.
     unsafe { *last = tid };
     if old != 0 {
-        record(key, ender, old, start, now);
+        record(key, task, old, start, now);
     }
 }
 
@@ -75,9 +63,12 @@ pub fn open_kind(using: *const Use) -> u64 {
 }
 
 /// Adds a gap, or the part of it since the last snapshot, that was packed in `old` and ends `now`.
+/// `task` says what the thread did up to now, its last interval ended. It must be a value of a map: kernels before 6.8
+/// lose track of constants that a caller leaves on its stack, and drop branches that are alive.
+///
 /// A function of its own, for the size of the programs.
 #[inline(never)]
-pub fn record(key: &UseKey, ender: &Ender<'_>, old: u64, began: u64, now: u64) {
+pub fn record(key: &UseKey, task: &Task, old: u64, began: u64, now: u64) {
     let since = old >> gap::SHIFT;
     let length = now.saturating_sub(since);
     // Another thread may have written `began` already.
@@ -108,17 +99,16 @@ pub fn record(key: &UseKey, ender: &Ender<'_>, old: u64, began: u64, now: u64) {
         atomic::add(&raw mut (*sum).total, length);
     }
     let mut left = length;
-    let (interval, interval_doing) = ender.interval;
-    if interval >= length {
+    if task.ended >= length {
         // It did one thing all the while.
-        let at = opaque(interval_doing);
+        let at = opaque(task.ended_doing);
         if at < doing::COUNT {
             // SAFETY: within the array.
             atomic::add(unsafe { (&raw mut (*sum).doings).cast::<u64>().add(at) }, left);
             left = 0;
         }
     } else {
-        let span = now.saturating_sub(ender.mark);
+        let span = now.saturating_sub(task.mark);
         // Its own account begins before the gap: a share of it, in 2⁻²⁰.
         const LONGEST: u64 = 1 << 43;
         let share = if span <= length {
@@ -129,7 +119,7 @@ pub fn record(key: &UseKey, ender: &Ender<'_>, old: u64, began: u64, now: u64) {
             0
         };
         for class in 0..doing::COUNT {
-            let mut spent = ender.sums[class].saturating_sub(ender.at_mark[class]);
+            let mut spent = task.sums[class].saturating_sub(task.at_mark[class]);
             if spent == 0 {
                 continue;
             }

@@ -29,6 +29,9 @@ pub static UUIDS: HashMap<UuidKey, [u8; 16]> = HashMap::with_max_entries(8_192, 
 pub static DROPS: PerCpuArray<u64> = PerCpuArray::with_max_entries(drop::COUNT, 0);
 #[map]
 pub static RUNS: PerCpuArray<u64> = PerCpuArray::with_max_entries(run::COUNT, 0);
+/// A thread as `flush` sees it.
+#[map]
+pub static SCRATCH: PerCpuArray<Task> = PerCpuArray::with_max_entries(1, 0);
 
 /// Counts something that was left out.
 #[inline(always)]

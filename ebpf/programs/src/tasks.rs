@@ -35,7 +35,8 @@ static NO_TASK: Task = Task {
     cookie: 0,
     contexts: [0; NESTED],
     depth: 0,
-    reserved: 0,
+    ended_doing: 0,
+    ended: 0,
     returned: 0,
 };
 
@@ -153,21 +154,23 @@ pub fn add(task: &mut Task, doing: u32, nanoseconds: u64) {
     warpmeter_ebpf_common::add(&mut task.sums, doing, nanoseconds);
 }
 
-/// Closes the running interval of the thread that runs; gives its length and class (`COUNT`: in the driver).
+/// Closes the running interval of the thread that runs.
 #[inline(always)]
-pub fn advance(task: &mut Task, now: u64) -> (u64, u32) {
+pub fn advance(task: &mut Task, now: u64) {
     if task.waited != 0 {
         let delay = if TASK_RUN_DELAY.load() == 0 { 0 } else { current_run_delay() };
         settle(task, delay);
     }
     let length = now.saturating_sub(task.since);
     task.since = now;
-    if task.call != 0 {
+    task.ended = length;
+    if task.call == 0 {
+        task.ended_doing = task.doing;
+        add(task, task.doing, length);
+    } else {
+        task.ended_doing = doing::COUNT as u32;
         task.in_driver += length;
-        return (length, doing::COUNT as u32);
     }
-    add(task, task.doing, length);
-    (length, task.doing)
 }
 
 #[inline(always)]

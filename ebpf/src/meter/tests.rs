@@ -1,6 +1,7 @@
 use warpmeter_core::identity::{GpuId, HostPid};
 
 use super::*;
+use crate::sys::zero;
 
 struct One {
     watched: bool,
@@ -25,61 +26,15 @@ fn known() -> One {
 }
 
 fn counted(launches: u64, sync_wait: u64) -> Use {
-    Use {
-        enqueued: launches,
-        launches,
-        graph_launches: 0,
-        bytes_to_device: 0,
-        bytes_to_host: 0,
-        bytes_other: 0,
-        copy_wait: 0,
-        sync_wait,
-        last_call: 9,
-        open: 0,
-        began: 0,
-        outstanding: 0,
-        complete: 0,
-        complete_blocking: 0,
-        tid: 0,
-        waiting: 0,
-        flags: 0,
-        contexts: 1,
-    }
+    Use { enqueued: launches, launches, sync_wait, last_call: 9, contexts: 1, ..zero() }
 }
 
 fn record(flags: u32, callers: Doings, others: Doings) -> Process {
-    Process { flags, contexts: 1, cgroup: 1, context: 1, seen: 1, ended: 0, callers, others }
+    Process { flags, contexts: 1, cgroup: 1, seen: 1, callers, others, ..zero() }
 }
 
 fn thread(flags: u32, since: u64, sums: Doings) -> Task {
-    Task {
-        tgid: 7,
-        flags,
-        since,
-        doing: doing::CPU,
-        call: 0,
-        waited: 0,
-        waited_doing: 0,
-        slot: 0,
-        run_delay: 0,
-        sums,
-        in_driver: 0,
-        mark: 0,
-        at_mark: Doings::default(),
-        call_began: 0,
-        argument: 0,
-        handle: 0,
-        context: 0,
-        stream_seq: 0,
-        device_seq: 0,
-        scope: 0,
-        ordinal: 0,
-        cookie: 0,
-        contexts: [0; _],
-        depth: 0,
-        reserved: 0,
-        returned: 0,
-    }
+    Task { tgid: 7, flags, since, doing: doing::CPU, sums, ..zero() }
 }
 
 fn doings(of: &[(u32, u64)]) -> Doings {

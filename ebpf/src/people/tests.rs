@@ -61,3 +61,17 @@ fn a_pod_that_refuses_is_refused_and_no_other() {
     assert!(people.refuse(vec![PodUid::new("q")]));
     assert!(!people.refuses(7));
 }
+
+#[test]
+fn a_process_that_was_gone_at_once_is_its_cgroups_unless_that_is_several_owners() {
+    let record = |cgroup, ended| Process { cgroup, seen: 25_000_000, ended, ..crate::sys::zero() };
+    let mut people = People::new(Few { minors: vec![], pod: "p" });
+    let pod = |uid| Scope::Pod { uid: PodUid::new(uid), container: None };
+    assert_eq!(people.process(8, &record(42, 30_000_000)), None, "nothing says whose it was");
+    people.process(7, &record(42, 0));
+    let (id, scope) = people.process(8, &record(42, 30_000_000)).unwrap();
+    assert_eq!((id.start, scope), (MonoNs(20_000_000), pod("p")));
+    people.host.pod = "q";
+    people.process(9, &record(42, 0));
+    assert_eq!(people.process(8, &record(42, 30_000_000)), None);
+}

@@ -224,6 +224,7 @@ pub fn run(seconds: f64, directory: &Path, spinners: u32) {
         })
         .collect();
     // The parent looks at the threads while they live.
+    println!("running {}", threads.len());
     std::thread::sleep(Duration::from_secs_f64(seconds));
     STOP.store(true, Ordering::Relaxed);
     feeder.join().unwrap();

@@ -64,7 +64,7 @@ pub fn permitted() -> bool {
 }
 
 impl Probes {
-    /// Loads all programs, and attaches those of the scheduler.
+    /// Loads and attaches the programs of the scheduler.
     pub fn load(flavour: Flavour, returns: bool) -> Self {
         let object = std::fs::read(OBJECT).unwrap();
         let types = warpmeter_ebpf::btf::Btf::of_kernel().unwrap();
@@ -114,20 +114,13 @@ impl Probes {
             }
             Flavour::None => {}
         }
-        let flush: &mut RawTracePoint = bpf.program_mut(program::FLUSH).unwrap().try_into().unwrap();
-        flush.load().unwrap();
-        for name in
-            [program::ENQUEUE, program::BLOCK, program::BLOCK_RETURN, program::STATE, program::STATE_RETURN]
-        {
-            let program: &mut UProbe = bpf.program_mut(name).unwrap().try_into().unwrap();
-            program.load().unwrap();
-        }
         Self { bpf, returns }
     }
 
     /// Attaches to every entry that `library` exports and `wanted` takes; how many. Trampolines are probed at their
     /// second instruction.
     pub fn attach(&mut self, library: &Path, wanted: impl Fn(&str) -> bool) -> usize {
+        self.load_calls();
         let mut count = 0;
         let has_v2 = |symbol: &str| symbol == "cuDeviceGetUuid";
         for entry in ENTRIES {
@@ -152,6 +145,19 @@ impl Probes {
             }
         }
         count
+    }
+
+    /// Loads the programs of calls: Linux 5.15 and later.
+    fn load_calls(&mut self) {
+        let bpf = &mut self.bpf;
+        let flush: &mut RawTracePoint = bpf.program_mut(program::FLUSH).unwrap().try_into().unwrap();
+        flush.load().unwrap();
+        for name in
+            [program::ENQUEUE, program::BLOCK, program::BLOCK_RETURN, program::STATE, program::STATE_RETURN]
+        {
+            let program: &mut UProbe = bpf.program_mut(name).unwrap().try_into().unwrap();
+            program.load().unwrap();
+        }
     }
 
     fn map<K: aya::Pod, V: aya::Pod>(&self, name: &str) -> HashMap<&MapData, K, V> {

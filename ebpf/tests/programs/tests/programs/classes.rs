@@ -1,13 +1,12 @@
 //! What threads do.
 
 use std::collections::BTreeMap;
-use std::sync::MutexGuard;
 use std::time::Duration;
 
 use warpmeter_ebpf_common::doing;
 use warpmeter_ebpf_tests::{now, permitted};
 
-use crate::support::{Node, ms, near, node, poorer_node};
+use crate::support::{Node, ms, near, node, old_node};
 
 /// The class of each behaviour's waits.
 const EXPECTED: [(&str, u32); 16] = [
@@ -42,12 +41,13 @@ fn cpu_times(pid: u32) -> BTreeMap<u32, u64> {
         .collect()
 }
 
-fn leads(mut node: MutexGuard<'_, Node>, spinners: u32) {
+fn leads(node: &mut Node, spinners: u32) {
     let directory = node.path("").to_string_lossy().into_owned();
     let mut threads = node.start(&["threads", "3", &directory, &spinners.to_string()]);
     node.probes.track(threads.pid(), true);
     threads.go();
-    std::thread::sleep(Duration::from_millis(2500));
+    assert_eq!(threads.until("running"), u64::from(15 + spinners));
+    std::thread::sleep(Duration::from_millis(2300));
     let pid = threads.pid();
     let at = now();
     let tasks = node.probes.tasks();
@@ -81,27 +81,27 @@ fn leads(mut node: MutexGuard<'_, Node>, spinners: u32) {
     // What ended threads did is their process's.
     let process = node.probes.process(pid).unwrap();
     let total: u64 = process.others.iter().sum();
-    assert!(total > 15 * 2_500_000_000 && process.ended > 0, "{process:?}");
+    assert!(total > 15 * 2_900_000_000 && process.ended > 0, "{process:?}");
     assert!(node.probes.tasks().values().all(|task| task.tgid != pid));
 }
 
 #[test]
 fn each_behaviour_has_its_class_and_classes_add_up_to_time() {
     if permitted() {
-        leads(node(), 0);
+        leads(&mut node(), 0);
     }
 }
 
 #[test]
 fn the_same_holds_while_others_compete_for_cpus() {
     if permitted() {
-        leads(node(), 4);
+        leads(&mut node(), 4);
     }
 }
 
 #[test]
 fn the_flavour_for_old_kernels_says_the_same() {
     if permitted() {
-        leads(poorer_node(), 0);
+        leads(&mut old_node(), 0);
     }
 }

@@ -123,7 +123,7 @@ fn every_launch_is_counted_and_drained_gaps_are_the_waits() {
     let plans: [(&[&str], u32); 5] = [
         (&["waiter", "--wait", "sleep", "--wait-us", "10000"], doing::TIMER),
         (&["waiter", "--wait", "cpu", "--wait-us", "10000"], doing::CPU),
-        (&["waiter", "--wait", "lock", "--wait-us", "10000"], doing::LOCK),
+        (&["waiter", "--wait", "lock", "--wait-us", "30000"], doing::LOCK),
         (&["waiter", "--wait", "disk", "--read-kib", "4096", "--file", &file], doing::DISK_READ),
         (&["trainer", "--host-us", "3000"], doing::CPU),
     ];
@@ -146,8 +146,11 @@ fn every_launch_is_counted_and_drained_gaps_are_the_waits() {
             (seconds - waited).abs() < ms(50) as f64 / 1e9 + waited * 0.05,
             "{words:?}: drained {seconds}, waited {waited}"
         );
-        // On a busy machine whatever wakes also waits for a CPU.
-        let ranked = drained.doings.iter().enumerate().filter(|(of, _)| *of != doing::CPU_WAIT as usize);
+        // What a thread waits for, if it does: waking, and copying what came, takes a CPU, and on a busy machine waits
+        // for one.
+        let first = if class == doing::CPU { doing::CPU } else { doing::DISK_READ };
+        let ranked = drained.doings.iter().enumerate().skip(first as usize);
+        let ranked = ranked.filter(|(of, _)| *of != doing::CPU_WAIT as usize);
         let most = ranked.max_by_key(|(_, ns)| **ns).unwrap().0;
         assert_eq!(most, class as usize, "{words:?}: {drained:?}");
         assert!((using.sync_wait as f64 / 1e9 - number(&report, "sync_s")).abs() < 0.05, "{words:?}");
@@ -224,7 +227,9 @@ fn snapshots_cut_gaps_without_losing_or_doubling_time() {
     run.go();
     let mut last = (0, 0);
     let mut first = None;
-    for _ in 0..120 {
+    // While it lives: what goes on after a thread's end is unknown.
+    let end = now() + 1_500_000_000;
+    while now() < end {
         std::thread::sleep(std::time::Duration::from_millis(13));
         let at = now();
         node.probes.flush(pid, at);
@@ -249,7 +254,12 @@ fn snapshots_cut_gaps_without_losing_or_doubling_time() {
     let steps = number(&report, "steps") as u64;
     assert!(drained.count == steps || drained.count + 1 == steps, "{} of {steps}", drained.count);
     let asleep = drained.doings[doing::TIMER as usize] + drained.doings[doing::CPU_WAIT as usize];
-    assert!(asleep * 10 > drained.total * 9, "{drained:?}");
+    assert!(
+        asleep * 10 > drained.total * 9,
+        "{drained:?} {:?} {:?}",
+        node.probes.gaps(pid),
+        node.probes.drops()
+    );
 }
 
 #[test]

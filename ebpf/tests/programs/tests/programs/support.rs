@@ -21,15 +21,20 @@ pub(crate) struct Node {
 
 impl Node {
     fn new(flavour: Flavour, returns: bool) -> Self {
+        let mut node = Self::unprobed(flavour, returns);
+        let library = node.path("lib/libcuda.so.1");
+        let count = node.probes.attach(&library, |_| true);
+        assert!(count > 60, "{count} probes");
+        node
+    }
+
+    fn unprobed(flavour: Flavour, returns: bool) -> Self {
         let directory = TempDir::new().unwrap();
         warpmeter_simgpu::create(directory.path(), &Scenario::of(Model::H100, 1)).unwrap();
         let program = std::env::current_exe().unwrap();
         warpmeter_simgpu::install_libraries(program.parent().unwrap(), &directory.path().join("lib"))
             .unwrap();
-        let mut probes = Probes::load(flavour, returns);
-        let count = probes.attach(&directory.path().join("lib/libcuda.so.1"), |_| true);
-        assert!(count > 60, "{count} probes");
-        Self { directory, probes }
+        Self { directory, probes: Probes::load(flavour, returns) }
     }
 
     pub(crate) fn start(&self, words: &[&str]) -> Watched {
@@ -57,9 +62,13 @@ pub(crate) fn node() -> MutexGuard<'static, Node> {
 }
 
 /// A node without return probes, and with the other flavour of scheduler programs.
-pub(crate) fn poorer_node() -> MutexGuard<'static, Node> {
-    static NODE: LazyLock<Mutex<Node>> = LazyLock::new(|| Mutex::new(Node::new(Flavour::Stack, false)));
-    NODE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+pub(crate) fn poorer_node() -> Node {
+    Node::new(Flavour::Stack, false)
+}
+
+/// A node with nothing but the scheduler programs of old kernels.
+pub(crate) fn old_node() -> Node {
+    Node::unprobed(Flavour::Stack, false)
 }
 
 /// A process that begins when it is let.
