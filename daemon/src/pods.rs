@@ -137,6 +137,10 @@ fn list(path: &Path, problems: &[Problem]) -> String {
 mod tests {
     use warpmeter_core::fact::Pods;
 
+    use std::collections::BTreeSet;
+
+    use warpmeter_core::identity::PodUid;
+
     use super::*;
 
     #[test]
@@ -183,7 +187,7 @@ mod tests {
     fn a_pod_of_the_file_may_refuse_probes() {
         let text = "[[pod]]\nuid = \"u1\"\nnamespace = \"n\"\nname = \"a\"\nprobes = false\n\
                     [[pod]]\nuid = \"u2\"\nnamespace = \"n\"\nname = \"b\"\n";
-        let (pods, refusals) = read(text).unwrap();
+        let (pods, refusals) = format::read(text).unwrap();
         assert_eq!((pods.pods.len(), refusals), (2, BTreeSet::from([PodUid::new("u1")])));
     }
 }

@@ -15,8 +15,8 @@ use warpmeter_core::fact::{Discard, Fact, Health, HealthState, Source};
 use warpmeter_core::identity::{GpuId, HostPid, MigId, PodUid};
 
 use super::{Message, Order, Orders};
-use crate::nvidia::{Gate, Part};
 use crate::clock::pause;
+use crate::nvidia::{Gate, Part};
 use crate::pipeline::{Intake, Wanted};
 use crate::process::{Abandoned, describe, lines, wait_briefly};
 use crate::refusals::Refusals;

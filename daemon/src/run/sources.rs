@@ -53,7 +53,6 @@ pub(super) fn start_host(
 }
 
 /// Starts the supervisor of the process that probes. Gives where it is told of processes that the driver names.
-#[expect(clippy::too_many_arguments, reason = "the parts of a run that it is connected to")]
 pub(super) fn start_probes(
     config: &Config,
     program: PathBuf,
