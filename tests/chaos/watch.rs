@@ -125,8 +125,7 @@ impl Watch {
     }
 
     pub(super) fn report(&self, ran: Duration) -> String {
-        let growth =
-            self.growth().map_or("not known".into(), |growth| format!("{growth:.3} MiB a minute"));
+        let growth = self.growth().map_or("not known".into(), |growth| format!("{growth:.3} MiB a minute"));
         let last = self.memory.last().map_or(0.0, |(_, mib)| *mib);
         let main = self
             .main
