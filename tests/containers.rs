@@ -19,7 +19,7 @@ use warpmeter_tests::{kubelet, tool, wait};
 const CAPABILITIES: [&str; 4] = ["CAP_CHOWN", "CAP_KILL", "CAP_NET_BIND_SERVICE", "CAP_SETUID"];
 
 /// What runs in containers, and keeps its state.
-struct Runtime<'a> {
+pub(crate) struct Runtime<'a> {
     runc: PathBuf,
     sim: &'a Sim,
     cgroups: Cgroups,
@@ -28,7 +28,7 @@ struct Runtime<'a> {
 }
 
 /// A running container. Dropped, it is killed and deleted.
-struct Running<'a> {
+pub(crate) struct Running<'a> {
     runtime: &'a Runtime<'a>,
     child: Child,
     place: Container,
@@ -36,7 +36,7 @@ struct Running<'a> {
 }
 
 impl<'a> Runtime<'a> {
-    fn new(sim: &'a Sim) -> Option<Self> {
+    pub(crate) fn new(sim: &'a Sim) -> Option<Self> {
         let Some(runc) = tool::find("runc") else {
             tool::skip("runc is not installed");
             return None;
@@ -58,18 +58,36 @@ impl<'a> Runtime<'a> {
     }
 
     /// A place for a container of a pod.
-    fn place(&mut self, pod_uid: &str) -> Container {
+    pub(crate) fn place(&mut self, pod_uid: &str) -> Container {
         self.cgroups.container_of(pod_uid)
     }
 
     /// Runs a workload in a container of its own.
     fn start(&'a self, place: &Container, device: &str, words: &str) -> Running<'a> {
+        self.start_with(place, device, words, "/driver/libcuda.so.1")
+    }
+
+    /// The same with a copy of the driver's library that the container brings along.
+    pub(crate) fn start_with_own_library(
+        &'a self,
+        place: &Container,
+        device: &str,
+        words: &str,
+    ) -> Running<'a> {
+        let own = self.sim.path(&place.id).join("root/opt");
+        std::fs::create_dir_all(&own).unwrap();
+        std::fs::copy(self.sim.libraries().join("libcuda.so.1"), own.join("libcuda.so.1")).unwrap();
+        self.start_with(place, device, words, "/opt/libcuda.so.1")
+    }
+
+    fn start_with(&'a self, place: &Container, device: &str, words: &str, library: &str) -> Running<'a> {
         let bundle = self.sim.path(&place.id);
         let root = bundle.join("root");
         for directory in ["proc", "dev", "sys", "tmp", "usr", "lib", "lib64", "bin", "sbin", "etc"] {
             std::fs::create_dir_all(root.join(directory)).unwrap();
         }
-        std::fs::write(bundle.join("config.json"), self.config(place, device, words).to_string()).unwrap();
+        std::fs::write(bundle.join("config.json"), self.config(place, device, words, library).to_string())
+            .unwrap();
         let child = Command::new(&self.runc)
             .arg("--root")
             .arg(self.sim.path("runc"))
@@ -86,7 +104,7 @@ impl<'a> Runtime<'a> {
         Running { runtime: self, child, place: place.clone(), pid }
     }
 
-    fn config(&self, place: &Container, device: &str, words: &str) -> Value {
+    fn config(&self, place: &Container, device: &str, words: &str, library: &str) -> Value {
         let program = program();
         let bind = |path: &Path, to: &str, how: &str| json!({ "destination": to, "type": "bind", "source": path, "options": ["rbind", how, "nosuid"] });
         let mut mounts = vec![
@@ -104,7 +122,7 @@ impl<'a> Runtime<'a> {
         }
         let mut args = vec!["/program/node".to_owned(), "as-workload".into(), "-".into()];
         args.extend(words.split(' ').map(str::to_owned));
-        args.extend(["--library", "/driver/libcuda.so.1", "--blocking-sync"].map(str::to_owned));
+        args.extend(["--library", library, "--blocking-sync"].map(str::to_owned));
         let own = place.procs.parent().unwrap().strip_prefix(self.cgroups.top()).unwrap();
         let capabilities = json!(CAPABILITIES);
         json!({
@@ -134,6 +152,13 @@ impl<'a> Runtime<'a> {
                 "readonlyPaths": ["/proc/sys"],
             },
         })
+    }
+}
+
+impl Running<'_> {
+    /// Its first process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.pid
     }
 }
 

@@ -26,6 +26,7 @@ mod missing;
 mod owners;
 mod patience;
 mod prices;
+mod probes;
 mod processes;
 mod release;
 mod rows;

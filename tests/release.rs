@@ -18,7 +18,10 @@ fn tell(sim: &Sim, command: &str) -> std::process::Output {
 
 #[test]
 fn a_release_leaves_no_process_with_the_driver_and_a_resume_takes_it_up_again() {
-    let sim = Sim::new(ONE_GPU);
+    let mut sim = Sim::new(ONE_GPU);
+    // Where probes work, they are let go of too.
+    sim.probes = "\"auto\"";
+    let sim = sim;
     let gpu = sim.gpus[0].uuid.as_str();
     let daemon = Daemon::start(&sim, "");
     let before = daemon.when("the GPU to be read", |metrics| elapsed(metrics, gpu) >= 1.0);

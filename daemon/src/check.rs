@@ -13,8 +13,9 @@ use warpmeter_core::fact::{HealthState, Source};
 use warpmeter_core::inventory::Counter;
 use warpmeter_core::view::{GpuView, View};
 use warpmeter_cuda::find_library;
-use warpmeter_ebpf::features;
+use warpmeter_ebpf::{features, libraries, probes};
 
+use crate::bpf::Enabled;
 use crate::config::{Config, Pods};
 use crate::endpoint;
 use crate::nvidia::Timing;
@@ -86,8 +87,14 @@ pub fn check(config: &Config, prefix: Vec<OsString>) -> Findings {
             findings.add("node", Mark::Missing, run_failure(&error), remedy);
         }
     }
-    for feature in features(&config.proc) {
-        let what = format!("{}: {}", feature.name, feature.purpose);
+    let mut found = features(&config.proc);
+    if config.probes != Enabled::No {
+        found.extend(probes());
+        found.extend(libraries(&config.proc));
+    }
+    for feature in found {
+        let mode = if feature.mode.is_empty() { String::new() } else { format!(" ({})", feature.mode) };
+        let what = format!("{}: {}{mode}", feature.name, feature.purpose);
         match feature.state {
             Ok(()) => findings.add("kernel, for stall causes", Mark::Works, what, ""),
             Err(reason) => {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 
 use crate::config::{Config, ConfigError};
-use crate::{check, control, nvidia, recording, run};
+use crate::{bpf, check, control, nvidia, recording, run};
 
 /// Says where paid GPU time goes, per pod: useful work, stalls and idleness, and what each costs.
 #[derive(Debug, Parser)]
@@ -80,6 +80,12 @@ enum Command {
         /// Its orders, as JSON.
         orders: String,
     },
+    /// A source process; started by `run` and of no use otherwise.
+    #[command(hide = true)]
+    Bpf {
+        /// Its orders, as JSON.
+        orders: String,
+    },
 }
 
 #[derive(Debug, Args)]
@@ -116,11 +122,17 @@ pub fn main_as(prefix: &[&str]) -> ExitCode {
             return if error.print().is_ok() { code } else { ExitCode::FAILURE };
         }
     };
-    if matches!(cli.command, Command::Run { .. } | Command::Record { .. }) {
+    let daemon = matches!(cli.command, Command::Run { .. } | Command::Record { .. });
+    if daemon {
         one_arena();
     }
     // What `check` finds it prints, and its sources need not say again.
+    // Before any thread: what a thread lays down, those that it starts do not have.
+    let laid_down = if daemon { bpf::confine::lay_down(false) } else { Ok(()) };
     log(if matches!(cli.command, Command::Check { .. }) { "off" } else { "info" });
+    if let Err(error) = laid_down {
+        tracing::warn!(%error, "the daemon keeps capabilities that only its bpf process uses");
+    }
     match dispatch(cli.command, prefix) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -163,6 +175,7 @@ fn dispatch(command: Command, prefix: Vec<OsString>) -> Result<(), Box<dyn std::
         }
         Command::Resume { common } => tell(&common.load()?, "resume")?,
         Command::Nvidia { orders } => nvidia::run_child(&orders)?,
+        Command::Bpf { orders } => bpf::run_child(&orders)?,
     }
     Ok(())
 }

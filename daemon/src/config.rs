@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use warpmeter_core::settings::Settings;
 
+use crate::bpf::Enabled;
 use crate::kubelet::KubeletOptions;
 use crate::names::{LabelKeys, NamesOptions};
 use crate::prices::PriceOptions;
@@ -58,6 +59,8 @@ pub struct Config {
     pub infer: Option<bool>,
     /// The socket on which `release` and `resume` are taken; none: signals only.
     pub control: Option<PathBuf>,
+    /// Whether the CUDA driver library and the scheduler are probed.
+    pub probes: Enabled,
     /// How much is exported.
     pub level: Level,
     /// What is said of prices.
@@ -82,6 +85,7 @@ impl Default for Config {
             names: None,
             infer: None,
             control: Some(crate::control::SOCKET.into()),
+            probes: Enabled::Auto,
             level: Level::Standard,
             price: PriceOptions::default(),
             settings: Settings::default(),
@@ -167,6 +171,10 @@ impl Config {
                     _ => false,
                 })
             }
+            "bpf" => section.read(&["enabled"], |section, key| match key {
+                "enabled" => section.set(key, &mut config.probes, values::enabled),
+                _ => false,
+            }),
             "metrics" => section.read(&["level"], |section, key| match key {
                 "level" => section.set(key, &mut config.level, values::level),
                 _ => false,
@@ -224,12 +232,13 @@ fn kubelet(section: &mut Section<'_>, options: &mut KubeletOptions) -> bool {
 
 /// For each attribute of a pod, the keys of the labels or annotations that give it, in order of preference.
 fn labels(section: &mut Section<'_>, keys: &mut LabelKeys) -> bool {
-    section.read(&["team", "app", "model", "environment", "idle_ok"], |section, key| match key {
+    section.read(&["team", "app", "model", "environment", "idle_ok", "probes"], |section, key| match key {
         "team" => section.set(key, &mut keys.team, values::texts),
         "app" => section.set(key, &mut keys.app, values::texts),
         "model" => section.set(key, &mut keys.model, values::texts),
         "environment" => section.set(key, &mut keys.environment, values::texts),
         "idle_ok" => section.set(key, &mut keys.idle_ok, values::texts),
+        "probes" => section.set(key, &mut keys.probes, values::texts),
         _ => false,
     })
 }

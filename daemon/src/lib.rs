@@ -1,10 +1,12 @@
 //! Warpmeter: a per-node daemon that says where paid GPU time goes, per pod.
 //!
 //! This crate wires the others together: it reads the configuration ([`config`]), runs the sources ([`host`],
-//! [`pods`], [`prices`], [`nvidia`]), folds their facts ([`pipeline`]) and serves the result. `docs/life-of-a-sample.md`
+//! [`pods`], [`prices`], [`nvidia`], [`bpf`]), folds their facts ([`pipeline`]) and serves the result.
+//! `docs/life-of-a-sample.md`
 //! follows one counter from the driver to the scrape.
 #![forbid(unsafe_code)]
 
+pub mod bpf;
 pub mod check;
 pub mod cli;
 pub mod clock;
@@ -18,6 +20,8 @@ pub mod nvidia;
 pub mod pipeline;
 pub mod pods;
 pub mod prices;
+mod process;
 pub mod recording;
+pub mod refusals;
 pub mod run;
 mod told;

@@ -6,7 +6,6 @@
 
 mod child;
 mod devices;
-mod ending;
 mod gate;
 mod supervisor;
 
@@ -17,6 +16,7 @@ use warpmeter_core::fact::Sample;
 
 pub use child::run as run_child;
 pub use gate::Gate;
+pub(crate) use gate::Part;
 pub use supervisor::{Supervisor, Timing};
 
 /// What the process is told, as one argument of JSON.

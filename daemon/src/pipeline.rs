@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use warpmeter_core::fact::{Fact, Health, HealthState, Own, Process, Sample, Source};
 use warpmeter_core::fold::Fold;
-use warpmeter_core::identity::{GpuId, HostPid, PodUid, Scope};
+use warpmeter_core::identity::{GpuId, HostPid, MigId, PodUid, Scope};
 use warpmeter_core::settings::Settings;
 use warpmeter_core::time::{MonoNs, SECOND};
 use warpmeter_core::view::View;
@@ -72,6 +72,8 @@ pub enum Wanted {
     Holders(GpuId, BTreeSet<HostPid>),
     /// Other processes that the driver named.
     Also(BTreeSet<HostPid>),
+    /// The MIG instances that there are.
+    Instances(BTreeSet<MigId>),
 }
 
 /// The pipeline before it runs.
@@ -225,6 +227,11 @@ impl Pipeline {
                     return;
                 }
                 Wanted::Also(pids)
+            }
+            Fact::Inventory(inventory) => {
+                let layouts = inventory.gpus.iter().filter_map(|gpu| gpu.mig.as_ref());
+                let instances = layouts.flat_map(|mig| &mig.instances).map(|instance| instance.id.clone());
+                Wanted::Instances(instances.collect())
             }
             _ => return,
         };

@@ -10,6 +10,7 @@
 //! namespace = "research"
 //! name = "trainer-0"
 //! labels = { team = "vision", idle_ok = false }
+//! probes = false                  # its processes are not probed
 //! containers = [{ name = "main", id = "<64 hex digits, optional>", devices = ["GPU-…::0"] }]
 //! ```
 
@@ -18,9 +19,10 @@ mod format;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
-use warpmeter_core::fact::{Discard, Fact, Health, HealthState, Pods};
+use warpmeter_core::fact::{Discard, Fact, Health, HealthState, Pods, Source};
 
 use crate::config::Problem;
+use crate::refusals::Refusals;
 
 pub use format::parse;
 
@@ -38,6 +40,8 @@ pub struct PodsFile {
     /// What was sent last, and when.
     sent: Option<(Pods, Instant)>,
     health: Health,
+    /// Where pods that want no probes are named.
+    refusals: Refusals,
 }
 
 impl PodsFile {
@@ -48,7 +52,14 @@ impl PodsFile {
             read: None,
             sent: None,
             health: Health { state: HealthState::Down, reason: "not read yet".into() },
+            refusals: Refusals::default(),
         }
+    }
+
+    /// The same, which names the pods that want no probes to `refusals`.
+    #[must_use]
+    pub fn telling(self, refusals: Refusals) -> Self {
+        Self { refusals, ..self }
     }
 
     /// Appends what has changed, once a minute all of it, and a [`Fact::Poll`] that says whether the file holds.
@@ -75,8 +86,9 @@ impl PodsFile {
             Ok(modified) => {
                 self.read = Some(modified);
                 match std::fs::read_to_string(&self.path) {
-                    Ok(text) => match parse(&text) {
-                        Ok(pods) => {
+                    Ok(text) => match format::read(&text) {
+                        Ok((pods, refusals)) => {
+                            self.refusals.set(Source::Pods, refusals);
                             out.push(Fact::Pods(pods.clone()));
                             self.sent = Some((pods, now));
                             Health { state: HealthState::Up, reason: String::new() }
@@ -125,6 +137,10 @@ fn list(path: &Path, problems: &[Problem]) -> String {
 mod tests {
     use warpmeter_core::fact::Pods;
 
+    use std::collections::BTreeSet;
+
+    use warpmeter_core::identity::PodUid;
+
     use super::*;
 
     #[test]
@@ -165,5 +181,13 @@ mod tests {
         assert!(text.starts_with("/p:1:1: x; /p:2:1: x; "), "{text}");
         assert!(text.ends_with("; and 3 more"), "{text}");
         assert!(!list(Path::new("/p"), &problems[..SHOWN]).contains("more"));
+    }
+
+    #[test]
+    fn a_pod_of_the_file_may_refuse_probes() {
+        let text = "[[pod]]\nuid = \"u1\"\nnamespace = \"n\"\nname = \"a\"\nprobes = false\n\
+                    [[pod]]\nuid = \"u2\"\nnamespace = \"n\"\nname = \"b\"\n";
+        let (pods, refusals) = format::read(text).unwrap();
+        assert_eq!((pods.pods.len(), refusals), (2, BTreeSet::from([PodUid::new("u1")])));
     }
 }

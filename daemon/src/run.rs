@@ -28,6 +28,7 @@ use crate::endpoint;
 use crate::nvidia::{Gate, Orders, Supervisor, Timing};
 use crate::pipeline::Pipeline;
 use crate::recording::{Recorder, RecordingError};
+use crate::refusals::Refusals;
 
 pub use settings::{expected_sources, pods_source, settings};
 
@@ -136,11 +137,14 @@ async fn watch_node(config: &Config, options: Options) -> Result<Arc<Page>, RunE
     let arguments = options.prefix.iter().cloned().chain(["nvidia".into()]).collect();
     let gate = Arc::new(Gate::default());
     let supervisor =
-        Supervisor::new(program, arguments, orders, Timing::default(), &intake, Arc::clone(&gate));
+        Supervisor::new(program.clone(), arguments, orders, Timing::default(), &intake, Arc::clone(&gate));
     threads.start("nvidia", move |stop| supervisor.run(stop))?;
-    sources::start_host(config, &intake, asked, &mut threads)?;
-    sources::start_pods(config, &intake, hasten, &mut threads)?;
-    sources::start_names(config, &settings.node, &intake, &mut threads)?;
+    let refusals = Refusals::default();
+    let watched =
+        sources::start_probes(config, program, &options.prefix, &intake, &gate, &refusals, &mut threads)?;
+    sources::start_host(config, &intake, asked, watched, &mut threads)?;
+    sources::start_pods(config, &intake, hasten, &refusals, &mut threads)?;
+    sources::start_names(config, &settings.node, &intake, &refusals, &mut threads)?;
     if let Some(keeper) = keeper {
         let daemon = intake.of(Source::Daemon);
         threads.start("secrets", move |stop| endpoint::keep(keeper, &daemon, stop))?;

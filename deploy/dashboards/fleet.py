@@ -150,9 +150,9 @@ def prices(board):
                [Query(f"max(time() - warpmeter_price_table_timestamp_seconds{{{C}}})", "age", at_end=True)], "s", empty="no date"),
         rows("Prices in force", "Price of the whole GPU per hour, by model, and on how many GPUs. Check it against the bill.",
              [(Query(f'count by (model, currency, price) (count_values by (cluster, gpu_uuid, currency) ("price", warpmeter_gpu_price_per_hour{{{C}}}) * on (cluster, gpu_uuid) group_left (model) max by (cluster, gpu_uuid, model) (warpmeter_gpu_info{{{C}, mig=""}}))'), "GPUs", "none")],
-             width=12, height=6, first=("model", "price", "currency")),
+             width=10, height=6, first=("model", "price", "currency")),
         rows("Where prices come from", "The source of prices on each node. Different sources on nodes of one kind: their configuration differs.",
-             [(Query(f"count by (source) (warpmeter_price_info{{{C}}})"), "nodes", "none")], width=8, height=6, first=("source",)),
+             [(Query(f"count by (source) (warpmeter_price_info{{{C}}})"), "nodes", "none")], width=6, height=6, first=("source",)),
     )
 
 

@@ -3,7 +3,25 @@
 //! The probes name the causes of stalls. Without them Warpmeter still measures use and idleness, and says
 //! `unknown/no_evidence` where a cause would stand. This crate asks the kernel, by trying, what a probe could
 //! rely on; `warpmeter check` shows the answers.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
+
+mod attach;
+pub mod btf;
+pub mod discover;
+pub mod elf;
+mod governor;
+mod kernel;
+mod libraries;
+mod meter;
+mod people;
+mod programs;
+mod sys;
+mod tables;
+mod watch;
+
+pub use people::Host;
+pub use programs::LoadError;
+pub use watch::{Options, Order, run};
 
 use std::path::Path;
 
@@ -19,10 +37,93 @@ pub struct Feature {
     pub name: &'static str,
     /// What it is for.
     pub purpose: &'static str,
+    /// How it works here, where there are several ways; and why not a better one.
+    pub mode: String,
     /// Whether it is there; otherwise why not.
     pub state: Result<(), String>,
     /// What would mend its absence.
     pub remedy: &'static str,
+}
+
+/// The probes themselves: loads them all, follows the scheduler for a moment, and lets go again.
+pub fn probes() -> Vec<Feature> {
+    const OBJECTS: &str =
+        "loading programs takes the capabilities BPF and PERFMON, and Linux 5.15 for all of them";
+    let no_returns = kernel::returns_are_unsafe();
+    let loaded = programs::Programs::load(no_returns.is_none());
+    let feature = |name, purpose, mode: String, state: Result<(), String>, remedy| Feature {
+        name,
+        purpose,
+        mode,
+        state,
+        remedy,
+    };
+    let loaded = match loaded {
+        Ok(loaded) => loaded,
+        Err(error) => {
+            return vec![feature(
+                "probes",
+                "causes of stalls",
+                String::new(),
+                Err(error.to_string()),
+                OBJECTS,
+            )];
+        }
+    };
+    let otherwise = |mode: &str, why: &Option<String>| match why {
+        Some(why) => format!("{mode}, since: {why}"),
+        None => mode.to_owned(),
+    };
+    let (calls, calls_mode) = match &loaded.calls {
+        Ok(programs::Attach::Multi) => (Ok(()), "all points of a library at once".to_owned()),
+        Ok(programs::Attach::Single) => (Ok(()), otherwise("point by point", &loaded.not_multi)),
+        Err(why) => (Err(why.clone()), String::new()),
+    };
+    let (switches, switches_mode) = match &loaded.switches {
+        Ok(programs::Flavour::Fast) => (Ok(()), "by types".to_owned()),
+        Ok(programs::Flavour::Stack) => (Ok(()), otherwise("by raw tracepoints", &loaded.not_fast)),
+        Err(why) => (Err(why.clone()), String::new()),
+    };
+    vec![
+        feature("probes of CUDA calls", "launches, copies, gaps", calls_mode, calls, OBJECTS),
+        feature(
+            "probes of the ends of CUDA calls",
+            "waits for the device",
+            String::new(),
+            no_returns.map_or(Ok(()), Err),
+            "Linux 6.14 or later",
+        ),
+        feature("probes of the scheduler", "what threads do in gaps", switches_mode, switches, OBJECTS),
+        feature(
+            "cutting gaps at snapshots",
+            "gaps that go on",
+            String::new(),
+            loaded.flush.clone(),
+            "without it a gap is reported when it ends",
+        ),
+    ]
+}
+
+/// The driver libraries that processes map now, below the root `proc` of a process file system. Attaches nothing.
+pub fn libraries(proc: &Path) -> Vec<Feature> {
+    let processes = discover::Processes::new(proc);
+    let mut libraries = libraries::Libraries::default();
+    for pid in processes.all().unwrap_or_default() {
+        libraries.look(&processes, pid);
+    }
+    let feature = |mode, state| Feature {
+        name: "driver library",
+        purpose: "mapped by processes",
+        mode,
+        state,
+        remedy: "",
+    };
+    let found = libraries.list().map(|(name, points, cheap, users)| {
+        let mode = format!("{name}: {cheap} of {points} entries where a probe is cheap; {users} processes");
+        feature(mode, Ok(()))
+    });
+    let problems = libraries.problems();
+    found.chain(problems.into_iter().map(|problem| feature(String::new(), Err(problem)))).collect()
 }
 
 /// Asks the running kernel. `proc` is the root of the host's process file system. Loads and drops trivial
@@ -32,6 +133,7 @@ pub fn features(proc: &Path) -> Vec<Feature> {
     let program = |name, purpose, kind| Feature {
         name,
         purpose,
+        mode: String::new(),
         state: match is_program_supported(kind) {
             Ok(true) => Ok(()),
             Ok(false) => Err("the kernel has no such programs".into()),
@@ -42,6 +144,7 @@ pub fn features(proc: &Path) -> Vec<Feature> {
     let map = |name, purpose, kind| Feature {
         name,
         purpose,
+        mode: String::new(),
         state: match is_map_supported(kind) {
             Ok(true) => Ok(()),
             Ok(false) => Err("the kernel has no such maps".into()),
@@ -53,6 +156,7 @@ pub fn features(proc: &Path) -> Vec<Feature> {
         Feature {
             name: "kernel types (BTF)",
             purpose: "offsets of task fields",
+            mode: String::new(),
             state: Btf::from_sys_fs().map(|_| ()).map_err(|error| with_causes(&error)),
             remedy: "a kernel built with CONFIG_DEBUG_INFO_BTF",
         },
@@ -63,6 +167,7 @@ pub fn features(proc: &Path) -> Vec<Feature> {
         Feature {
             name: "pressure stall information",
             purpose: "corroboration of waits per pod",
+            mode: String::new(),
             state: std::fs::read(proc.join("pressure/cpu")).map(|_| ()).map_err(|error| error.to_string()),
             remedy: "a kernel with CONFIG_PSI, started with psi=1",
         },

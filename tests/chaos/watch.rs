@@ -15,7 +15,7 @@ const WARM: Duration = Duration::from_secs(120);
 /// All processes together stay below this, in MiB.
 const MOST: f64 = 96.0;
 /// Their growth after that stays below this, in MiB a minute.
-const SLOPE: f64 = 0.5;
+const GROWTH: f64 = 0.5;
 /// Counters that begin anew with a process of the daemon's own, or are the driver's and gone with it.
 const ANEW: [&str; 4] = ["_source_cpu_", "_pcie_replays_", "_ecc_", "_remapped_"];
 /// Sums of numbers printed as floats differ by no more.
@@ -100,16 +100,24 @@ impl Watch {
         self.before = now;
     }
 
-    /// MiB a minute after the first part, by least squares; nothing if the run was too short.
-    fn slope(&self) -> Option<f64> {
-        let points: Vec<(f64, f64)> =
+    /// MiB a minute after the first part, from the median of its first third to that of its last; nothing if the run
+    /// was too short. Medians: processes that were abandoned in a call that hangs come and go.
+    fn growth(&self) -> Option<f64> {
+        let mut points: Vec<(f64, f64)> =
             self.memory.iter().copied().filter(|(at, _)| *at >= WARM.as_secs_f64()).collect();
-        let count = f64::from(u32::try_from(points.len()).unwrap());
-        let mean = |of: &dyn Fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / count;
-        let (x, y) = (mean(&|point| point.0), mean(&|point| point.1));
-        let spread = mean(&|point| (point.0 - x).powi(2));
-        let slope = mean(&|point| (point.0 - x) * (point.1 - y)) / spread * 60.0;
-        (points.len() >= 60).then_some(slope)
+        let third = points.len() / 3;
+        if third < 20 {
+            return None;
+        }
+        let last = points.split_off(points.len() - third);
+        points.truncate(third);
+        let [(from, before), (to, after)] = [points, last].map(|part| {
+            let minute = part[part.len() / 2].0 / 60.0;
+            let mut sizes: Vec<f64> = part.into_iter().map(|(_, mib)| mib).collect();
+            sizes.sort_by(f64::total_cmp);
+            (minute, sizes[sizes.len() / 2])
+        });
+        Some((after - before) / (to - from))
     }
 
     fn most(&self) -> f64 {
@@ -117,14 +125,14 @@ impl Watch {
     }
 
     pub(super) fn report(&self, ran: Duration) -> String {
-        let slope = self.slope().map_or("not known".into(), |slope| format!("{slope:.3} MiB a minute"));
+        let growth = self.growth().map_or("not known".into(), |growth| format!("{growth:.3} MiB a minute"));
         let last = self.memory.last().map_or(0.0, |(_, mib)| *mib);
         let main = self
             .main
             .map_or(String::new(), |(from, to)| format!(", the main process from {from:.1} to {to:.1}"));
         format!(
             "scrapes: {} in {:.0} s, {} through promtool, the slowest in {:.0} ms, at most {} series\n\
-             memory: {:.1} MiB at most, {last:.1} at the end, growing by {slope}{main}\n\
+             memory: {:.1} MiB at most, {last:.1} at the end, growing by {growth}{main}\n\
              open files: {} at the start, {} at the end\n",
             self.scrapes,
             ran.as_secs_f64(),
@@ -140,8 +148,8 @@ impl Watch {
     /// Whether the whole run was right.
     pub(super) fn judge(&self) {
         assert!(self.most() < MOST, "{} MiB", self.most());
-        if let Some(slope) = self.slope() {
-            assert!(slope < SLOPE, "{slope} MiB a minute");
+        if let Some(growth) = self.growth() {
+            assert!(growth < GROWTH, "{growth} MiB a minute");
         }
         assert!(tool::open_files(self.pid) < self.files + 16, "files stay open");
     }

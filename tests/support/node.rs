@@ -11,7 +11,7 @@ fn main() -> ExitCode {
     match arguments.get(1).and_then(|part| part.to_str()) {
         Some("as-warpmeter") => {
             // Its source processes must end with it by their own doing, which is tested.
-            if arguments.get(2).is_none_or(|command| command != "nvidia") {
+            if arguments.get(2).is_none_or(|command| command != "nvidia" && command != "bpf") {
                 end_with_parent();
             }
             warpmeter::cli::main_as(&["as-warpmeter"])

@@ -33,6 +33,9 @@ pub struct Sim {
     pub host: String,
     /// Further lines of the section `[http]`.
     pub http: String,
+    /// Whether probes are attached, as the configuration writes it. Not unless a test is about them: they are the
+    /// whole machine's, and a process more.
+    pub probes: &'static str,
     _turn: Turn,
 }
 
@@ -51,8 +54,14 @@ impl Sim {
         let directory = tempfile::Builder::new().prefix("warpmeter-test-").tempdir().unwrap();
         let state = directory.path().join("state");
         warpmeter_simgpu::create(&state, &Scenario::parse(scenario).unwrap()).unwrap();
-        let sim =
-            Self { gpus: gpus(&state), host: String::new(), http: String::new(), directory, _turn: turn };
+        let sim = Self {
+            gpus: gpus(&state),
+            host: String::new(),
+            http: String::new(),
+            probes: "false",
+            directory,
+            _turn: turn,
+        };
         sim.install_driver();
         sim
     }
@@ -109,6 +118,7 @@ impl Sim {
         writeln!(text, "[host]\nnode = \"node-1\"\ndev = \"{}\"", self.state().join("dev").display())
             .unwrap();
         text.push_str(&self.host);
+        writeln!(text, "[bpf]\nenabled = {}", self.probes).unwrap();
         writeln!(text, "[control]\nsocket = \"{}\"", self.path("control.sock").display()).unwrap();
         text.push_str(more);
         let path = self.path("warpmeter.toml");

@@ -38,7 +38,7 @@ pub(crate) struct Role {
 }
 
 /// The pods.
-pub(crate) const CAST: [Role; 6] = [
+pub(crate) const CAST: [Role; 7] = [
     Role {
         namespace: "research",
         name: "trainer-busy",
@@ -61,8 +61,8 @@ pub(crate) const CAST: [Role; 6] = [
         name: "trainer-waits",
         team: "vision",
         place: Place::Mig(1, 0),
-        program: &["waiter", "--blocking-sync"],
-        story: "MIG 3g.40gb, waits for data before each step",
+        program: &["waiter", "--wait", "disk", "--read-kib", "32768", "--blocking-sync"],
+        story: "MIG 3g.40gb, reads each batch from disk",
     },
     Role {
         namespace: "notebooks",
@@ -87,6 +87,14 @@ pub(crate) const CAST: [Role; 6] = [
         place: Place::Replica(2, 1),
         program: &["hog", "--blocking-sync"],
         story: "1 of 4 replicas, takes more than its quarter",
+    },
+    Role {
+        namespace: "batch",
+        name: "augmenter",
+        team: "vision",
+        place: Place::Replica(2, 3),
+        program: &["waiter", "--wait", "lock", "--wait-us", "40000", "--kernels", "10", "--blocking-sync"],
+        story: "1 of 4 replicas, a loader thread computes each batch",
     },
     Role {
         namespace: "serving",

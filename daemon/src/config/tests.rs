@@ -53,6 +53,7 @@ fn every_key_is_taken() {
         model = ["m"]
         environment = ["e"]
         idle_ok = ["i"]
+        probes = ["p"]
         [control]
         socket = ""
         [window]
@@ -64,6 +65,8 @@ fn every_key_is_taken() {
         [allocation]
         redistribute = true
         equal_split = true
+        [bpf]
+        enabled = false
         [metrics]
         level = "minimal"
         [price]

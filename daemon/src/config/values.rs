@@ -9,6 +9,7 @@ use toml::de::DeValue;
 use warpmeter_core::price::{BuiltIn, Capacity, Date, Price, micros};
 
 use super::Level;
+use crate::bpf::Enabled;
 
 type Parsed<T> = Result<T, String>;
 
@@ -135,6 +136,16 @@ pub(super) fn level(value: &DeValue<'_>) -> Parsed<Level> {
         "standard" => Ok(Level::Standard),
         "full" => Ok(Level::Full),
         other => Err(format!("wants {wanted}, got {other:?}")),
+    }
+}
+
+pub(super) fn enabled(value: &DeValue<'_>) -> Parsed<Enabled> {
+    match value {
+        DeValue::Boolean(true) => Ok(Enabled::Yes),
+        DeValue::Boolean(false) => Ok(Enabled::No),
+        DeValue::String(text) if text == "auto" => Ok(Enabled::Auto),
+        DeValue::String(text) => Err(format!("wants true, false or \"auto\", got {text:?}")),
+        other => Err(format!("wants true, false or \"auto\", got {}", other.type_str())),
     }
 }
 

@@ -10,10 +10,13 @@ mod devices;
 mod directory;
 mod health;
 mod known;
+mod lookup;
 mod path;
 mod proc;
 mod reader;
 pub mod source;
 mod stat;
 
+pub use lookup::Lookup;
+pub(crate) use path::is_workload;
 pub use source::{HostRoots, HostSource};

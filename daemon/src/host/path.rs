@@ -181,7 +181,7 @@ pub(super) fn strength(scope: &Scope) -> u8 {
 }
 
 /// Whether processes of `scope` are a workload, whose device files are worth looking at.
-pub(super) fn is_workload(scope: &Scope) -> bool {
+pub(crate) fn is_workload(scope: &Scope) -> bool {
     match scope {
         Scope::Pod { .. } | Scope::Container(_) | Scope::SlurmJob(_) => true,
         Scope::Unit(_) | Scope::Host => false,

@@ -1,6 +1,6 @@
 //! A list of pods, read as it arrives: only one pod is in memory as the server wrote it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io::Read;
 
@@ -24,6 +24,8 @@ pub(super) struct Roll<'a> {
     keys: &'a LabelKeys,
     /// By UID, and whether a mirror object named it.
     pods: BTreeMap<PodUid, (bool, PodNames)>,
+    /// Pods that want no probes.
+    refusals: BTreeSet<PodUid>,
     /// Pods that do not parse or have no usable identity.
     pub unread: u64,
     /// Pods beyond those that are named.
@@ -32,7 +34,7 @@ pub(super) struct Roll<'a> {
 
 impl<'a> Roll<'a> {
     pub(super) fn new(keys: &'a LabelKeys) -> Self {
-        Self { keys, pods: BTreeMap::new(), unread: 0, beyond: 0 }
+        Self { keys, pods: BTreeMap::new(), refusals: BTreeSet::new(), unread: 0, beyond: 0 }
     }
 
     /// Adds a page. Gives the token for the next one, empty after the last.
@@ -48,20 +50,38 @@ impl<'a> Roll<'a> {
         self.pods.into_values().map(|(_, names)| names).collect()
     }
 
+    /// Pods that want no probes.
+    pub(super) fn refusals(&self) -> BTreeSet<PodUid> {
+        self.refusals.iter().filter(|uid| self.pods.contains_key(uid)).cloned().collect()
+    }
+
     fn add(&mut self, text: &RawValue) {
         let pod = serde_json::from_str::<Pod>(text.get()).ok();
-        match pod.and_then(|pod| Some((pod.is_mirror(), pod.names(self.keys)?))) {
-            Some((mirror, names)) => self.put(mirror, names),
+        let read = |pod: Pod| Some((pod.is_mirror(), pod.refuses_probes(self.keys), pod.names(self.keys)?));
+        match pod.and_then(read) {
+            Some((mirror, refuses, names)) => {
+                let uid = names.uid.clone();
+                // Whoever stays says it.
+                match (self.put(mirror, names), refuses) {
+                    (true, true) => {
+                        self.refusals.insert(uid);
+                    }
+                    (true, false) => {
+                        self.refusals.remove(&uid);
+                    }
+                    (false, _) => {}
+                }
+            }
             None => self.unread += 1,
         }
     }
 
     /// Of two pods with one UID the first stays, unless it is a mirror and the other is not: a mirror's UID is an
-    /// annotation, and the other's was given by the server.
-    fn put(&mut self, mirror: bool, names: PodNames) {
+    /// annotation, and the other's was given by the server. Whether this one does.
+    fn put(&mut self, mirror: bool, names: PodNames) -> bool {
         if let Some((was_mirror, _)) = self.pods.get(&names.uid) {
             if !*was_mirror || mirror {
-                return;
+                return false;
             }
         } else if self.pods.len() >= PODS {
             self.beyond += 1;
@@ -69,10 +89,11 @@ impl<'a> Roll<'a> {
             let ended = self.pods.iter().find(|(_, (_, pod))| pod.ended).map(|(uid, _)| uid.clone());
             match ended {
                 Some(uid) if !names.ended => self.pods.remove(&uid),
-                _ => return,
+                _ => return false,
             };
         }
         self.pods.insert(names.uid.clone(), (mirror, names));
+        true
     }
 }
 

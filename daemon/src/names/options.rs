@@ -64,6 +64,9 @@ pub struct LabelKeys {
     /// Whether idleness is intended: `true`, `1` or `yes` in any case; every other value means that it is not. By
     /// default `warpmeter/idle-ok`. One key of our own: no other tool's label means this.
     pub idle_ok: Vec<String>,
+    /// Whether its processes may be probed: not with `off`, `false`, `0` or `no` in any case. By default
+    /// `warpmeter/probes`.
+    pub probes: Vec<String>,
 }
 
 impl Default for LabelKeys {
@@ -85,6 +88,7 @@ impl Default for LabelKeys {
                 "resource.opentelemetry.io/deployment.environment.name",
             ]),
             idle_ok: keys(&["warpmeter/idle-ok"]),
+            probes: keys(&["warpmeter/probes"]),
         }
     }
 }

@@ -106,6 +106,12 @@ impl Pod {
         self.metadata.annotations.contains_key(CONFIG_MIRROR)
     }
 
+    /// Whether it wants no probes in its processes.
+    pub(super) fn refuses_probes(&self, keys: &LabelKeys) -> bool {
+        let value = self.metadata.attribute(&keys.probes);
+        ["off", "false", "0", "no"].iter().any(|no| value.eq_ignore_ascii_case(no))
+    }
+
     /// The pod's names; none if it has no usable identity.
     pub(super) fn names(&self, keys: &LabelKeys) -> Option<PodNames> {
         let metadata = &self.metadata;

@@ -1,9 +1,11 @@
 //! The source: when the server is asked, and what became of it.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Runtime;
-use warpmeter_core::fact::{Discard, Fact, Health, HealthState, PodNames};
+use warpmeter_core::fact::{Discard, Fact, Health, HealthState, PodNames, Source};
+use warpmeter_core::identity::PodUid;
 
 use super::body::{BYTES, Budget, PAGES};
 use super::client::Client;
@@ -11,6 +13,7 @@ use super::fault::Fault;
 use super::list::{PODS, Roll};
 use super::options::NamesOptions;
 use super::server::Server;
+use crate::refusals::Refusals;
 
 /// Pods of a page.
 const PAGE: usize = 250;
@@ -28,12 +31,15 @@ pub struct NamesSource {
     known: Option<Known>,
     /// Why the last round failed, and how many did in a row.
     failed: Option<(Fault, u32)>,
+    /// Where pods that want no probes are named.
+    refusals: Refusals,
 }
 
 #[derive(Debug)]
 struct Known {
     at: Instant,
     names: Vec<PodNames>,
+    refusals: BTreeSet<PodUid>,
     unread: u64,
     beyond: u64,
 }
@@ -41,7 +47,20 @@ struct Known {
 impl NamesSource {
     /// A source that has asked nothing yet. Opens nothing; problems of the options are told by [`Self::health`].
     pub fn new(options: NamesOptions) -> Self {
-        Self { options, client: Client::default(), due: None, known: None, failed: None }
+        Self {
+            options,
+            client: Client::default(),
+            due: None,
+            known: None,
+            failed: None,
+            refusals: Refusals::default(),
+        }
+    }
+
+    /// The same, which names the pods that want no probes to `refusals`.
+    #[must_use]
+    pub fn telling(self, refusals: Refusals) -> Self {
+        Self { refusals, ..self }
     }
 
     /// Asks the server if that is due, and appends the names if they are the first or have changed.
@@ -93,6 +112,7 @@ impl NamesSource {
         if before.is_none_or(|before| before.names != known.names) {
             out.push(Fact::Names(known.names.clone()));
         }
+        self.refusals.set(Source::Names, known.refusals.clone());
         self.known = Some(known);
     }
 
@@ -139,8 +159,8 @@ impl NamesSource {
                 Err(error) => return Err(body.fault().unwrap_or(Fault::Garbage(error))),
             };
             if next.is_empty() {
-                let (unread, beyond) = (roll.unread, roll.beyond);
-                return Ok(Known { at: Instant::now(), names: roll.into_names(), unread, beyond });
+                let (unread, beyond, refusals) = (roll.unread, roll.beyond, roll.refusals());
+                return Ok(Known { at: Instant::now(), names: roll.into_names(), refusals, unread, beyond });
             }
             // The token carries the version, and a version beside it is refused.
             path = format!("{first}&continue={}", encoded(&next));

@@ -8,6 +8,7 @@ use rustix::process::{Signal, set_parent_process_death_signal};
 use warpmeter_cuda::{Options, Report};
 
 use super::{Message, Orders};
+use crate::bpf::confine::lay_down;
 
 /// Polls the driver until standard output is closed. `orders` is the JSON of [`Orders`].
 pub fn run(orders: &str) -> Result<(), serde_json::Error> {
@@ -15,6 +16,9 @@ pub fn run(orders: &str) -> Result<(), serde_json::Error> {
     // Nothing stays behind: if the daemon dies, so does this process, even in the middle of a call.
     if let Err(error) = set_parent_process_death_signal(Some(Signal::KILL)) {
         tracing::warn!(%error, "the nvidia process would outlive a killed daemon until its next report");
+    }
+    if let Err(error) = lay_down(true) {
+        tracing::warn!(%error, "the nvidia process keeps capabilities that it does not use");
     }
     let options = Options {
         libraries: orders.libraries,

@@ -16,7 +16,16 @@ pub struct Gate {
 #[derive(Debug, Default)]
 struct State {
     released: Option<Released>,
-    in_use: bool,
+    in_use: [bool; 2],
+}
+
+/// What is let go of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// The driver, which the `nvidia` process has open.
+    Driver,
+    /// The libraries, which the `bpf` process probes.
+    Libraries,
 }
 
 impl State {
@@ -44,7 +53,7 @@ impl Gate {
         let until = duration.and_then(|duration| Instant::now().checked_add(duration));
         state.released = Some(Released { until });
         self.changed.notify_all();
-        while state.in_use {
+        while state.in_use != [false; 2] {
             let Some(left) = deadline.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())
             else {
                 return false;
@@ -65,17 +74,17 @@ impl Gate {
         self.lock().open()
     }
 
-    /// Takes the driver into use, if it may be used: in one step, so that no release falls between.
-    pub(super) fn enter(&self) -> bool {
+    /// Takes a part into use, if it may be used: in one step, so that no release falls between.
+    pub(crate) fn enter(&self, part: Part) -> bool {
         let mut state = self.lock();
         let open = state.open();
-        state.in_use |= open;
+        state.in_use[part as usize] |= open;
         open
     }
 
-    /// Nobody has the driver open any more.
-    pub(super) fn leave(&self) {
-        self.lock().in_use = false;
+    /// Nobody has the part open any more.
+    pub(crate) fn leave(&self, part: Part) {
+        self.lock().in_use[part as usize] = false;
         self.changed.notify_all();
     }
 
@@ -93,20 +102,30 @@ mod tests {
     fn a_release_waits_until_the_driver_is_let_go_of() {
         let gate = Gate::default();
         assert!(gate.open());
-        assert!(gate.enter());
+        assert!(gate.enter(Part::Driver));
         assert!(!gate.release(None, Duration::from_millis(20)), "somebody still has it");
         assert!(!gate.open());
-        gate.leave();
-        assert!(!gate.enter(), "nobody takes it into use before it is resumed");
+        gate.leave(Part::Driver);
+        assert!(!gate.enter(Part::Driver), "nobody takes it into use before it is resumed");
         gate.resume();
-        assert!(gate.enter());
+        assert!(gate.enter(Part::Driver));
         std::thread::scope(|scope| {
             let waits = scope.spawn(|| gate.release(None, Duration::from_secs(30)));
-            gate.leave();
+            gate.leave(Part::Driver);
             assert!(waits.join().unwrap());
         });
         gate.resume();
         assert!(gate.open());
+    }
+
+    #[test]
+    fn a_release_waits_for_every_part() {
+        let gate = Gate::default();
+        assert!(gate.enter(Part::Driver) && gate.enter(Part::Libraries));
+        gate.leave(Part::Driver);
+        assert!(!gate.release(None, Duration::ZERO));
+        gate.leave(Part::Libraries);
+        assert!(gate.release(None, Duration::ZERO));
     }
 
     #[test]

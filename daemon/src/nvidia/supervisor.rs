@@ -1,24 +1,21 @@
 //! Keeps one `nvidia` process alive.
 
 use std::ffi::OsString;
-use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use warpmeter_core::fact::{Fact, Health, HealthState, Sample, Source};
 
 use super::devices::Devices;
-use super::ending::{describe, wait_briefly};
+use super::gate::Part;
 use super::{Gate, Message, Orders};
 use crate::clock::pause;
 use crate::pipeline::Intake;
-
-/// The longest line that is taken from the process, in bytes.
-const LONGEST_LINE: u64 = 4 << 20;
+use crate::process::{Abandoned, describe, lines, wait_briefly};
 
 /// The name of the driver itself among the things that are touched.
 const DRIVER: &str = "driver";
@@ -54,7 +51,7 @@ pub struct Supervisor {
     intake: Intake,
     gate: Arc<Gate>,
     devices: Devices,
-    abandoned: Vec<Child>,
+    abandoned: Abandoned,
 }
 
 /// How a process ended.
@@ -85,7 +82,7 @@ impl Supervisor {
             intake: intake.of(Source::Nvidia),
             gate,
             devices: Devices::new(timing.skip),
-            abandoned: Vec::new(),
+            abandoned: Abandoned::default(),
         }
     }
 
@@ -93,7 +90,7 @@ impl Supervisor {
     pub fn run(mut self, stop: &AtomicBool) {
         let mut wait = self.timing.restart;
         while !stop.load(Ordering::Relaxed) {
-            if !self.gate.enter() {
+            if !self.gate.enter(Part::Driver) {
                 pause(Duration::from_millis(100), stop);
                 continue;
             }
@@ -104,7 +101,7 @@ impl Supervisor {
                     End::Died { at: None, how: format!("cannot start {}: {error}", self.program.display()) }
                 }
             };
-            self.reap();
+            self.abandoned.reap();
             match end {
                 End::Stopped => break,
                 End::Released => {
@@ -115,9 +112,9 @@ impl Supervisor {
                     self.devices.clear();
                     while !self.abandoned.is_empty() && !stop.load(Ordering::Relaxed) {
                         pause(Duration::from_millis(20), stop);
-                        self.reap();
+                        self.abandoned.reap();
                     }
-                    self.gate.leave();
+                    self.gate.leave(Part::Driver);
                     wait = self.timing.restart;
                     continue;
                 }
@@ -142,14 +139,14 @@ impl Supervisor {
             if began.elapsed() > Duration::from_secs(60) {
                 wait = self.timing.restart;
             }
-            self.reap();
+            self.abandoned.reap();
             if self.abandoned.is_empty() {
                 // Nobody has the driver open while the supervisor waits.
-                self.gate.leave();
+                self.gate.leave(Part::Driver);
             }
             pause(wait, stop);
             wait = (wait * 2).min(Duration::from_secs(60));
-            self.reap();
+            self.abandoned.reap();
         }
     }
 
@@ -169,21 +166,8 @@ impl Supervisor {
         let Some(pipe) = child.stdout.take() else {
             return End::Died { at: None, how: "has no output".into() };
         };
-        let (sender, lines) = sync_channel(256);
-        // This thread ends with the pipe. An abandoned process keeps it until it is gone.
-        let reader = std::thread::Builder::new().name("nvidia-pipe".into()).spawn(move || {
-            let mut pipe = BufReader::new(pipe);
-            let mut line = Vec::new();
-            loop {
-                line.clear();
-                match pipe.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut line) {
-                    Ok(1..) if sender.send(line.clone()).is_ok() => {}
-                    _ => break,
-                }
-            }
-        });
-        let end = match reader {
-            Ok(_) => self.follow(&lines, stop),
+        let end = match lines("nvidia-pipe", pipe) {
+            Ok(lines) => self.follow(&lines, stop),
             Err(error) => End::Died { at: None, how: format!("cannot be read: {error}") },
         };
         match end {
@@ -194,11 +178,11 @@ impl Supervisor {
                     Some(status) => describe(status),
                     None => "closed its output".into(),
                 };
-                self.abandon(child);
+                self.abandoned.kill(child);
                 End::Died { at, how }
             }
             other => {
-                self.abandon(child);
+                self.abandoned.kill(child);
                 other
             }
         }
@@ -262,27 +246,5 @@ impl Supervisor {
 
     fn down(&self, reason: String) {
         self.intake.put(Fact::Health(Health { state: HealthState::Down, reason }));
-    }
-
-    /// Kills a process without waiting for it: one in an uninterruptible call dies when that returns.
-    fn abandon(&mut self, mut child: Child) {
-        if let Err(error) = child.kill() {
-            tracing::debug!(%error, "kill the nvidia process");
-        }
-        self.abandoned.push(child);
-        self.reap();
-    }
-
-    fn reap(&mut self) {
-        self.abandoned.retain_mut(|child| !matches!(child.try_wait(), Ok(Some(_))));
-    }
-}
-
-impl Drop for Supervisor {
-    fn drop(&mut self) {
-        // A last chance for those that were killed just now, so that no zombie is left.
-        for child in &mut self.abandoned {
-            wait_briefly(child);
-        }
     }
 }

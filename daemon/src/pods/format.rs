@@ -27,8 +27,14 @@ struct PodEntry {
     name: Arc<str>,
     #[serde(default)]
     labels: PodInfo,
+    #[serde(default = "yes")]
+    probes: bool,
     #[serde(default)]
     containers: Vec<ContainerEntry>,
+}
+
+const fn yes() -> bool {
+    true
 }
 
 #[derive(Debug, Deserialize)]
@@ -42,11 +48,17 @@ struct ContainerEntry {
 
 /// Parses a file's text. On failure gives every problem that can be told, in order of place.
 pub fn parse(text: &str) -> Result<Pods, Vec<Problem>> {
+    read(text).map(|(pods, _)| pods)
+}
+
+/// The same, with the pods that want no probes.
+pub(super) fn read(text: &str) -> Result<(Pods, BTreeSet<PodUid>), Vec<Problem>> {
     let (document, errors) = DeTable::parse_recoverable(text);
     let mut reader = Reader {
         text,
         uids: BTreeSet::new(),
         pods: Pods::default(),
+        refusals: BTreeSet::new(),
         problems: errors.iter().map(|error| Problem::of(text, error, 0)).collect(),
     };
     for (name, value) in document.into_inner() {
@@ -59,12 +71,12 @@ pub fn parse(text: &str) -> Result<Pods, Vec<Problem>> {
             }
         }
     }
-    let Reader { mut pods, mut problems, .. } = reader;
+    let Reader { mut pods, refusals, mut problems, .. } = reader;
     pods.pods.sort();
     pods.replicas.sort();
     problems.sort();
     problems.dedup();
-    if problems.is_empty() { Ok(pods) } else { Err(problems) }
+    if problems.is_empty() { Ok((pods, refusals)) } else { Err(problems) }
 }
 
 /// A file, as far as it has been read.
@@ -72,6 +84,7 @@ struct Reader<'t> {
     text: &'t str,
     uids: BTreeSet<String>,
     pods: Pods,
+    refusals: BTreeSet<PodUid>,
     problems: Vec<Problem>,
 }
 
@@ -112,8 +125,12 @@ impl<'t> Reader<'t> {
         if uid.is_empty() || !self.uids.insert(uid.clone()) {
             self.problem(place, format!("pod {:?}: its uid {uid:?} is empty or another pod's", entry.name));
         }
+        let uid = PodUid::new(uid);
+        if !entry.probes {
+            self.refusals.insert(uid.clone());
+        }
         let mut pod = Pod {
-            uid: PodUid::new(uid),
+            uid,
             namespace: entry.namespace,
             name: entry.name,
             containers: Vec::new(),

@@ -1,9 +1,11 @@
 //! The sources of a run, each on its thread.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use warpmeter_core::fact::{Fact, Health, HealthState, Source};
@@ -13,14 +15,17 @@ use warpmeter_core::settings::Settings;
 use super::RunError;
 use super::settings::{has_kubelet, pods_source};
 use super::threads::Threads;
+use crate::bpf;
 use crate::clock::pause;
 use crate::config::{Config, Pods};
 use crate::host::{HostRoots, HostSource};
 use crate::kubelet::{KubeletOptions, KubeletSource};
 use crate::names::{NamesOptions, NamesSource};
+use crate::nvidia::Gate;
 use crate::pipeline::{Intake, Wanted};
 use crate::pods::PodsFile;
 use crate::prices::PriceSource;
+use crate::refusals::Refusals;
 
 /// How often files of pods and prices are looked at, and whether a kubelet has come.
 const FILES_EVERY: Duration = Duration::from_secs(1);
@@ -31,17 +36,49 @@ const HEALTH_EVERY: Duration = Duration::from_mins(1);
 /// How often a source that knows by itself when it is due is asked.
 const POLL_EVERY: Duration = Duration::from_millis(200);
 
-/// Starts the source of processes, which also looks up those that it is `asked` for.
+/// Starts the source of processes, which also looks up those that it is `asked` for; `also_told` hears of these too.
 pub(super) fn start_host(
     config: &Config,
     intake: &Intake,
     asked: Receiver<Wanted>,
+    also_told: Option<Sender<Wanted>>,
     threads: &mut Threads,
 ) -> Result<(), RunError> {
     let roots = HostRoots { proc: config.proc.clone(), dev: config.dev.clone() };
     let host = intake.of(Source::Host);
     let period = Duration::from_nanos(config.settings.window);
-    threads.start("host", move |stop| watch_host(HostSource::new(roots), &host, &asked, period, stop))
+    threads.start("host", move |stop| {
+        watch_host(HostSource::new(roots), &host, &asked, also_told.as_ref(), period, stop);
+    })
+}
+
+/// Starts the supervisor of the process that probes. Gives where it is told of processes that the driver names.
+pub(super) fn start_probes(
+    config: &Config,
+    program: PathBuf,
+    prefix: &[OsString],
+    intake: &Intake,
+    gate: &Arc<Gate>,
+    refusals: &Refusals,
+    threads: &mut Threads,
+) -> Result<Option<Sender<Wanted>>, RunError> {
+    if config.probes == bpf::Enabled::No {
+        let reason = "switched off by [bpf] enabled".to_owned();
+        intake.of(Source::Probes).put(Fact::Health(Health { state: HealthState::Off, reason }));
+        return Ok(None);
+    }
+    let orders = bpf::Orders {
+        enabled: config.probes,
+        proc: config.proc.clone(),
+        dev: config.dev.clone(),
+        period: config.settings.window,
+    };
+    let arguments = prefix.iter().cloned().chain(["bpf".into()]).collect();
+    let (sender, wanted) = channel();
+    let (gate, refusals) = (Arc::clone(gate), refusals.clone());
+    let supervisor = bpf::Supervisor::new(program, arguments, orders, intake, gate, wanted, refusals);
+    threads.start("bpf", move |stop| supervisor.run(stop))?;
+    Ok(Some(sender))
 }
 
 /// Starts the source that says which pod holds which device, if there is to be one. Setting `hasten` has the kubelet
@@ -50,12 +87,13 @@ pub(super) fn start_pods(
     config: &Config,
     intake: &Intake,
     hasten: Arc<AtomicBool>,
+    refusals: &Refusals,
     threads: &mut Threads,
 ) -> Result<(), RunError> {
     let pods = intake.of(Source::Pods);
     match pods_source(config) {
         Pods::File(path) => {
-            let mut file = PodsFile::new(&path);
+            let mut file = PodsFile::new(&path).telling(refusals.clone());
             threads.start("pods", move |stop| {
                 poll_until(stop, &pods, |facts| {
                     file.poll(facts);
@@ -105,11 +143,12 @@ pub(super) fn start_names(
     config: &Config,
     node: &str,
     intake: &Intake,
+    refusals: &Refusals,
     threads: &mut Threads,
 ) -> Result<(), RunError> {
     let Some(options) = config.names.clone() else { return Ok(()) };
     let node = if options.node.is_empty() { node.to_owned() } else { options.node.clone() };
-    let mut source = NamesSource::new(NamesOptions { node, ..options });
+    let mut source = NamesSource::new(NamesOptions { node, ..options }).telling(refusals.clone());
     let names = intake.of(Source::Names);
     threads.start("names", move |stop| {
         poll_until(stop, &names, |facts| {
@@ -166,6 +205,7 @@ fn watch_host(
     mut source: HostSource,
     intake: &Intake,
     asked: &Receiver<Wanted>,
+    mut also_told: Option<&Sender<Wanted>>,
     period: Duration,
     stop: &AtomicBool,
 ) {
@@ -175,9 +215,14 @@ fn watch_host(
     let mut facts = Vec::new();
     let mut next = Instant::now();
     while !stop.load(Ordering::Relaxed) {
-        match asked
-            .recv_timeout(next.saturating_duration_since(Instant::now()).min(Duration::from_millis(100)))
+        let wait = next.saturating_duration_since(Instant::now()).min(Duration::from_millis(100));
+        let named = asked.recv_timeout(wait);
+        if let (Some(other), Ok(named)) = (also_told, &named)
+            && other.send(named.clone()).is_err()
         {
+            also_told = None;
+        }
+        match named {
             Ok(Wanted::Holders(gpu, pids)) => {
                 let new: Vec<HostPid> = pids.iter().copied().collect();
                 holders.insert(gpu, pids);
@@ -188,7 +233,7 @@ fn watch_host(
                 also.extend(pids);
                 source.look_up(&new, &mut facts);
             }
-            Err(RecvTimeoutError::Timeout) => {}
+            Ok(Wanted::Instances(_)) | Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => pause(Duration::from_millis(100), stop),
         }
         if Instant::now() >= next {

@@ -68,7 +68,7 @@ fn whole() -> GpuView {
 }
 
 fn quote() -> Quote {
-    let as_of = Date::new(2026, 7, 20);
+    let as_of = Date::new(2023, 10, 20);
     Quote {
         price: PRICE,
         origin: Origin::File,

@@ -48,6 +48,7 @@ type Launch = extern "C" fn(u64, u32, u32, u32, u32, u32, u32, u32, u64, *mut c_
 /// The functions, which stay valid as long as the library is open: as long as the process.
 pub(crate) struct Driver {
     init: extern "C" fn(u32) -> u32,
+    uuid: extern "C" fn(*mut [u8; 16], i32) -> u32,
     retain: extern "C" fn(*mut u64, i32) -> u32,
     set_flags: extern "C" fn(i32, u32) -> u32,
     set_current: extern "C" fn(u64) -> u32,
@@ -80,6 +81,7 @@ impl Driver {
         }
         Ok(Self {
             init: symbol!(b"cuInit\0"),
+            uuid: symbol!(b"cuDeviceGetUuid\0"),
             retain: symbol!(b"cuDevicePrimaryCtxRetain\0"),
             set_flags: symbol!(b"cuDevicePrimaryCtxSetFlags_v2\0"),
             set_current: symbol!(b"cuCtxSetCurrent\0"),
@@ -102,6 +104,9 @@ impl Driver {
     /// A device's primary context, made current.
     pub(crate) fn context(&self, ordinal: i32, blocking: bool) -> Result<Context, DriverError> {
         check("cuInit", (self.init)(0))?;
+        // As the CUDA runtime does when it fills in a device's properties.
+        let mut uuid = [0; 16];
+        check("cuDeviceGetUuid", (self.uuid)(&raw mut uuid, ordinal))?;
         if blocking {
             check("cuDevicePrimaryCtxSetFlags", (self.set_flags)(ordinal, 4))?;
         }

@@ -1,10 +1,10 @@
 //! What the probes saw, until the windows that it concerns are closed.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use super::Fold;
-use crate::allocate::{Gpus, resolve};
+use crate::allocate::{Gpus, Held, resolve};
 use crate::identity::{DeviceId, HostPid, Owner, Scope};
 use crate::probe::{Calls, Doings, Gap, Probes, Threads};
 use crate::stall::Host;
@@ -46,11 +46,13 @@ impl Fold {
         let gpus: Gpus = self.gpus.iter().map(|(id, state)| (id.clone(), Arc::clone(&state.gpu))).collect();
         let held = self.holdings.back().map(|(_, held)| Arc::clone(held)).unwrap_or_default();
         for calls in &probes.calls {
-            let device = calls.device.as_ref().and_then(|named| resolve(named, &gpus));
+            let named = calls.device.as_ref().and_then(|named| resolve(named, &gpus));
             let process = self.roster.find(calls.process.pid, probes.during);
-            if let (Some(device), Some(process)) = (device, process) {
-                let owner = self.owner(process, held.get(&device));
-                self.ledger.post_calls(&owner, &device, calls);
+            if let (Some(named), Some(process)) = (named, process) {
+                let owner = self.owner(process, held.get(&named));
+                if let Some(device) = instance_of(named, &owner, &gpus, &held) {
+                    self.ledger.post_calls(&owner, &device, calls);
+                }
             }
         }
         for threads in &probes.threads {
@@ -149,10 +151,30 @@ pub(super) fn feeds(scope: &Scope, owner: &Owner) -> bool {
     }
 }
 
+/// `named`, or if that is a GPU in MIG mode, the one instance of it that `owner` holds.
+fn instance_of(
+    named: DeviceId,
+    owner: &Owner,
+    gpus: &Gpus,
+    held: &BTreeMap<DeviceId, Held>,
+) -> Option<DeviceId> {
+    if named.mig.is_some() || gpus.get(&named.gpu).is_none_or(|gpu| gpu.mig.is_none()) {
+        return Some(named);
+    }
+    let holds = |held: &Held| held.holders.iter().any(|(holder, _)| holder == owner);
+    let mut instances =
+        held.iter().filter(|(device, held)| device.gpu == named.gpu && holds(held)).map(|(device, _)| device);
+    let only = instances.next()?;
+    instances.next().is_none().then(|| only.clone())
+}
+
 /// The device that calls name, or that the driver lists their process on.
 pub(super) fn is_on(calls: &Calls, device: &DeviceId, resolved: Option<&DeviceId>, listed: bool) -> bool {
     match (&calls.device, resolved) {
-        (Some(_), Some(named)) => named == device,
+        // A process that asks by the parent's name is on the instance that the driver lists it on.
+        (Some(_), Some(named)) => {
+            named == device || (listed && named.mig.is_none() && named.gpu == device.gpu)
+        }
         (Some(_), None) => false,
         (None, _) => listed,
     }

@@ -241,10 +241,16 @@ fn an_instance_stands_still_as_long_as_its_process_does() {
     let gaps = [gap(GapKind::Drained, 10, 700, Doing::DiskWrite)];
     let asked = Calls { device: Some(DeviceRef::Mig(instance.clone())), ..calls(7, &gaps) };
     let parts = vec![part(Some(instance), Some(30), &[7])];
-    node.apply(sample(BEGIN + SECOND, Source::Nvidia, reading(G, BEGIN, BEGIN + SECOND, parts)));
+    node.apply(sample(BEGIN + SECOND, Source::Nvidia, reading(G, BEGIN, BEGIN + SECOND, parts.clone())));
     node.probed(1, vec![asked], Vec::new()).tick(2000);
     // Two slices of seven.
-    assert_eq!(node.states("p"), [(State::Active, 86), (State::StalledDiskWrite, 200)]);
+    let expected = [(State::Active, 86), (State::StalledDiskWrite, 200)];
+    assert_eq!(node.states("p"), expected);
+    // Some ask by the name of the GPU that the instance is of.
+    let mut node = Node::new(settings(), mig(G, &[2], 0), &grant);
+    node.apply(sample(BEGIN + SECOND, Source::Nvidia, reading(G, BEGIN, BEGIN + SECOND, parts)));
+    node.probed(1, vec![calls(7, &gaps)], Vec::new()).tick(2000);
+    assert_eq!(node.states("p"), expected);
 }
 
 #[test]

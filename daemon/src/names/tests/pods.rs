@@ -216,3 +216,24 @@ fn null_is_taken_for_nothing() {
     let list = json!({ "kind": "PodList", "metadata": null, "items": null }).to_string();
     assert!(parse(list.as_bytes(), &LabelKeys::default()).unwrap().is_empty());
 }
+
+#[test]
+fn only_words_of_refusal_keep_probes_away() {
+    let refuses = |labels: Value, annotations: Value| {
+        let mut pod = pod("p");
+        pod["metadata"]["labels"] = labels;
+        pod["metadata"]["annotations"] = annotations;
+        let keys = LabelKeys::default();
+        let mut roll = Roll::new(&keys);
+        roll.page(&page([pod], "")[..]).unwrap();
+        roll.refusals().len() == 1
+    };
+    for no in ["off", "OFF", "false", "0", "no"] {
+        assert!(refuses(json!({ "warpmeter/probes": no }), json!({})), "{no}");
+        assert!(refuses(json!({}), json!({ "warpmeter/probes": no })), "{no}");
+    }
+    for other in ["on", "true", "", "offline"] {
+        assert!(!refuses(json!({ "warpmeter/probes": other }), json!({})), "{other}");
+    }
+    assert!(!refuses(json!({}), json!({})));
+}

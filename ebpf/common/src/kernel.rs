@@ -1,0 +1,82 @@
+//! What the programs must be told about the running kernel: globals that the loader sets, as u32, before it loads.
+
+/// A member of a kernel structure whose place a program needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Offset {
+    /// The global that takes its offset in bytes (of a bit field: of the byte that holds it).
+    pub global: &'static str,
+    /// For a bit field the global that takes the bit's number in that byte, from the least significant.
+    pub bit: Option<&'static str>,
+    /// The structure.
+    pub of: &'static str,
+    /// The member, a path through structures and unnamed members; its names in different kernels, newest first.
+    pub members: &'static [&'static str],
+    /// Whether the scheduler programs are of no use without it; otherwise the global stays 0 and a class is missing.
+    pub required: bool,
+}
+
+const fn required(global: &'static str, of: &'static str, members: &'static [&'static str]) -> Offset {
+    Offset { global, bit: None, of, members, required: true }
+}
+
+/// All of them. The same in every flavour.
+pub const OFFSETS: &[Offset] = &[
+    required("TASK_PID", "task_struct", &["pid"]),
+    required("TASK_TGID", "task_struct", &["tgid"]),
+    // Renamed in 5.14.
+    required("TASK_STATE", "task_struct", &["__state", "state"]),
+    Offset {
+        global: "TASK_IOWAIT",
+        bit: Some("TASK_IOWAIT_BIT"),
+        of: "task_struct",
+        members: &["in_iowait"],
+        required: true,
+    },
+    // Only with CONFIG_PSI.
+    Offset {
+        global: "TASK_MEMSTALL",
+        bit: Some("TASK_MEMSTALL_BIT"),
+        of: "task_struct",
+        members: &["in_memstall"],
+        required: false,
+    },
+    // Only with CONFIG_SCHED_INFO.
+    Offset {
+        global: "TASK_RUN_DELAY",
+        bit: None,
+        of: "task_struct",
+        members: &["sched_info.run_delay"],
+        required: false,
+    },
+    required("TASK_STACK", "task_struct", &["stack"]),
+    required("TASK_FILES", "task_struct", &["files"]),
+    required("FILES_FDT", "files_struct", &["fdt"]),
+    required("FDT_MAX", "fdtable", &["max_fds"]),
+    required("FDT_FD", "fdtable", &["fd"]),
+    required("FILE_INODE", "file", &["f_inode"]),
+    required("FILE_PRIVATE", "file", &["private_data"]),
+    required("INODE_MODE", "inode", &["i_mode"]),
+    required("INODE_SB", "inode", &["i_sb"]),
+    required("SB_MAGIC", "super_block", &["s_magic"]),
+    required("SOCKET_SK", "socket", &["sk"]),
+    required("SOCK_FAMILY", "sock", &["__sk_common.skc_family"]),
+    required("SOCK_BACKLOG", "sock", &["sk_max_ack_backlog"]),
+];
+
+/// Global: 1 if the tracepoint `sched_switch` passes the state that the task left in (since 5.18: the BTF type
+/// `btf_trace_sched_switch` has five arguments, counting the unnamed first), else 0.
+pub const HAS_PREV_STATE: &str = "HAS_PREV_STATE";
+
+/// Global, for the `stack` flavour: where the saved user registers lie in a kernel stack, THREAD_SIZE − 168; 16 less
+/// with CONFIG_X86_FRED.
+pub const STACK_REGS: &str = "STACK_REGS";
+
+/// THREAD_SIZE (16 KiB without KASAN) less the size of `pt_regs`.
+pub const STACK_REGS_X86_64: u32 = 16_384 - 168;
+
+/// Global: 1 if the return programs are attached wherever [`Entry::returns`](crate::calls::Entry::returns) asks for
+/// it; 0 if none is, and the end of a call is inferred.
+pub const RETURNS: &str = "RETURNS";
+
+/// Global: 1 if the switch programs are attached; 0 if nothing says what threads do, and all of it is unknown.
+pub const SWITCHES: &str = "SWITCHES";

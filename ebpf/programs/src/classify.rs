@@ -1,0 +1,301 @@
+//! What a thread waits for, from how it left its CPU: no system call is traced. Its saved user registers say which
+//! system call it is in, its files what that call waits for.
+
+use aya_ebpf::helpers::bpf_probe_read_kernel;
+use warpmeter_ebpf_common::doing;
+
+use crate::globals::{
+    FDT_FD, FDT_MAX, FILE_INODE, FILE_PRIVATE, FILES_FDT, INODE_MODE, INODE_SB, SB_MAGIC, SOCK_BACKLOG,
+    SOCK_FAMILY, SOCKET_SK, TASK_FILES, TASK_IOWAIT, TASK_IOWAIT_BIT, TASK_MEMSTALL, TASK_MEMSTALL_BIT,
+};
+
+/// A member of a kernel structure; zero if it cannot be read.
+#[inline(always)]
+pub fn read<T: Default>(base: *const u8, offset: u32) -> T {
+    // SAFETY: the helper checks the address.
+    unsafe { bpf_probe_read_kernel(base.wrapping_add(offset as usize).cast::<T>()) }.unwrap_or_default()
+}
+
+#[inline(always)]
+fn pointer(base: *const u8, offset: u32) -> *const u8 {
+    read::<u64>(base, offset) as *const u8
+}
+
+/// TASK_UNINTERRUPTIBLE.
+const UNINTERRUPTIBLE: u32 = 2;
+
+/// Numbers of x86-64's system calls.
+mod call {
+    pub const READ: i64 = 0;
+    pub const WRITE: i64 = 1;
+    pub const OPEN: i64 = 2;
+    pub const STAT: i64 = 4;
+    pub const LSTAT: i64 = 6;
+    pub const POLL: i64 = 7;
+    pub const MMAP: i64 = 9;
+    pub const MPROTECT: i64 = 10;
+    pub const MUNMAP: i64 = 11;
+    pub const BRK: i64 = 12;
+    pub const PREAD64: i64 = 17;
+    pub const PWRITE64: i64 = 18;
+    pub const READV: i64 = 19;
+    pub const WRITEV: i64 = 20;
+    pub const ACCESS: i64 = 21;
+    pub const SELECT: i64 = 23;
+    pub const MREMAP: i64 = 25;
+    pub const MSYNC: i64 = 26;
+    pub const MADVISE: i64 = 28;
+    pub const NANOSLEEP: i64 = 35;
+    pub const SENDFILE: i64 = 40;
+    pub const CONNECT: i64 = 42;
+    pub const ACCEPT: i64 = 43;
+    pub const SENDTO: i64 = 44;
+    pub const RECVFROM: i64 = 45;
+    pub const SENDMSG: i64 = 46;
+    pub const RECVMSG: i64 = 47;
+    pub const CLONE: i64 = 56;
+    pub const VFORK: i64 = 58;
+    pub const WAIT4: i64 = 61;
+    pub const SEMOP: i64 = 65;
+    pub const MSGSND: i64 = 69;
+    pub const MSGRCV: i64 = 70;
+    pub const FCNTL: i64 = 72;
+    pub const FLOCK: i64 = 73;
+    pub const FSYNC: i64 = 74;
+    pub const FDATASYNC: i64 = 75;
+    pub const TRUNCATE: i64 = 76;
+    pub const FTRUNCATE: i64 = 77;
+    pub const GETDENTS: i64 = 78;
+    pub const RENAME: i64 = 82;
+    pub const RMDIR: i64 = 84;
+    pub const CREAT: i64 = 85;
+    pub const UNLINK: i64 = 87;
+    pub const SYNC: i64 = 162;
+    pub const READAHEAD: i64 = 187;
+    pub const FUTEX: i64 = 202;
+    pub const IO_GETEVENTS: i64 = 208;
+    pub const GETDENTS64: i64 = 217;
+    pub const SEMTIMEDOP: i64 = 220;
+    pub const FADVISE64: i64 = 221;
+    pub const CLOCK_NANOSLEEP: i64 = 230;
+    pub const EPOLL_WAIT: i64 = 232;
+    pub const MQ_TIMEDSEND: i64 = 242;
+    pub const MQ_TIMEDRECEIVE: i64 = 243;
+    pub const WAITID: i64 = 247;
+    pub const OPENAT: i64 = 257;
+    pub const MKDIRAT: i64 = 258;
+    pub const NEWFSTATAT: i64 = 262;
+    pub const UNLINKAT: i64 = 263;
+    pub const RENAMEAT: i64 = 264;
+    pub const PSELECT6: i64 = 270;
+    pub const PPOLL: i64 = 271;
+    pub const SPLICE: i64 = 275;
+    pub const SYNC_FILE_RANGE: i64 = 277;
+    pub const EPOLL_PWAIT: i64 = 281;
+    pub const FALLOCATE: i64 = 285;
+    pub const ACCEPT4: i64 = 288;
+    pub const PREADV: i64 = 295;
+    pub const PWRITEV: i64 = 296;
+    pub const RECVMMSG: i64 = 299;
+    pub const SYNCFS: i64 = 306;
+    pub const SENDMMSG: i64 = 307;
+    pub const RENAMEAT2: i64 = 316;
+    pub const COPY_FILE_RANGE: i64 = 326;
+    pub const PREADV2: i64 = 327;
+    pub const PWRITEV2: i64 = 328;
+    pub const STATX: i64 = 332;
+    pub const IO_PGETEVENTS: i64 = 333;
+    pub const IO_URING_ENTER: i64 = 426;
+    pub const CLONE3: i64 = 435;
+    pub const OPENAT2: i64 = 437;
+    pub const EPOLL_PWAIT2: i64 = 441;
+    pub const FUTEX_WAITV: i64 = 449;
+    pub const FUTEX_WAIT: i64 = 455;
+}
+
+/// The class of a wait. `number` is the system call's, negative outside of one; `first` and `second` its arguments.
+#[inline(always)]
+pub fn wait(task: *const u8, state: u32, number: i64, first: u64, second: u64) -> u32 {
+    if number == call::IO_URING_ENTER {
+        // It says that it waits for I/O whatever it waits for.
+        return doing::POLL;
+    }
+    if TASK_MEMSTALL.load() != 0
+        && read::<u8>(task, TASK_MEMSTALL.load()) >> (TASK_MEMSTALL_BIT.load() & 7) & 1 != 0
+    {
+        return doing::MEMORY;
+    }
+    let io = read::<u8>(task, TASK_IOWAIT.load()) >> (TASK_IOWAIT_BIT.load() & 7) & 1 != 0;
+    let deep = state & UNINTERRUPTIBLE != 0;
+    if number < 0 {
+        return if io {
+            doing::DISK_READ
+        } else if deep {
+            doing::MEMORY
+        } else {
+            doing::UNKNOWN
+        };
+    }
+    match number {
+        call::FUTEX
+        | call::FUTEX_WAITV
+        | call::FUTEX_WAIT
+        | call::FLOCK
+        | call::FCNTL
+        | call::SEMOP
+        | call::SEMTIMEDOP
+        | call::MSGSND
+        | call::MSGRCV
+        | call::MQ_TIMEDSEND
+        | call::MQ_TIMEDRECEIVE
+        | call::WAIT4
+        | call::WAITID
+            if !io =>
+        {
+            doing::LOCK
+        }
+        call::EPOLL_WAIT | call::EPOLL_PWAIT | call::EPOLL_PWAIT2 => doing::POLL,
+        call::POLL | call::PPOLL => no_files_else_poll(second),
+        call::SELECT | call::PSELECT6 => no_files_else_poll(first),
+        call::NANOSLEEP | call::CLOCK_NANOSLEEP => doing::TIMER,
+        call::ACCEPT | call::ACCEPT4 => doing::REQUEST,
+        call::READ
+        | call::PREAD64
+        | call::READV
+        | call::PREADV
+        | call::PREADV2
+        | call::RECVFROM
+        | call::RECVMSG
+        | call::RECVMMSG
+        | call::CONNECT
+        | call::GETDENTS
+        | call::GETDENTS64
+        | call::READAHEAD
+        | call::FADVISE64
+        | call::SPLICE
+        | call::COPY_FILE_RANGE => file(task, first, doing::DISK_READ),
+        // What it reads is its second argument; waits are for that more often than for its socket.
+        call::SENDFILE => file(task, if io || deep { second } else { first }, doing::DISK_READ),
+        call::WRITE
+        | call::PWRITE64
+        | call::WRITEV
+        | call::PWRITEV
+        | call::PWRITEV2
+        | call::FSYNC
+        | call::FDATASYNC
+        | call::SYNC_FILE_RANGE
+        | call::FALLOCATE
+        | call::FTRUNCATE
+        | call::SENDTO
+        | call::SENDMSG
+        | call::SENDMMSG => file(task, first, doing::DISK_WRITE),
+        call::IO_GETEVENTS | call::IO_PGETEVENTS => doing::DISK_READ,
+        _ if !io && !deep => doing::UNKNOWN,
+        call::MSYNC
+        | call::SYNC
+        | call::SYNCFS
+        | call::TRUNCATE
+        | call::RENAME
+        | call::RENAMEAT
+        | call::RENAMEAT2
+        | call::RMDIR
+        | call::UNLINK
+        | call::UNLINKAT
+        | call::MKDIRAT
+        | call::CREAT => doing::DISK_WRITE,
+        _ if io => doing::DISK_READ,
+        call::OPEN
+        | call::OPENAT
+        | call::OPENAT2
+        | call::STAT
+        | call::LSTAT
+        | call::NEWFSTATAT
+        | call::STATX
+        | call::ACCESS => doing::DISK_READ,
+        call::MMAP | call::MPROTECT | call::MUNMAP | call::BRK | call::MREMAP | call::MADVISE => {
+            doing::MEMORY
+        }
+        // Until the child has let go of the address space.
+        call::CLONE | call::VFORK | call::CLONE3 => doing::LOCK,
+        _ => doing::UNKNOWN,
+    }
+}
+
+#[inline(always)]
+fn no_files_else_poll(files: u64) -> u32 {
+    if files == 0 { doing::TIMER } else { doing::POLL }
+}
+
+const S_IFMT: u16 = 0o170_000;
+const S_IFSOCK: u16 = 0o140_000;
+const S_IFREG: u16 = 0o100_000;
+const S_IFBLK: u16 = 0o060_000;
+const S_IFDIR: u16 = 0o040_000;
+const S_IFIFO: u16 = 0o010_000;
+
+/// The class of a wait for a file; `disk` is what it is if the file is on a local disk.
+#[inline(always)]
+fn file(task: *const u8, descriptor: u64, disk: u32) -> u32 {
+    let table = pointer(pointer(task, TASK_FILES.load()), FILES_FDT.load());
+    let descriptor = descriptor as u32;
+    if descriptor >= read::<u32>(table, FDT_MAX.load()) {
+        return doing::UNKNOWN;
+    }
+    let slots = pointer(table, FDT_FD.load());
+    let file = read::<u64>(slots.wrapping_add(descriptor as usize * 8), 0) as *const u8;
+    let inode = pointer(file, FILE_INODE.load());
+    match read::<u16>(inode, INODE_MODE.load()) & S_IFMT {
+        S_IFSOCK => socket(pointer(file, FILE_PRIVATE.load())),
+        S_IFIFO => doing::LOCK,
+        S_IFBLK => disk,
+        S_IFREG | S_IFDIR => {
+            let magic = read::<u64>(pointer(inode, INODE_SB.load()), SB_MAGIC.load());
+            if is_remote(magic) { doing::NETWORK } else { disk }
+        }
+        _ => doing::UNKNOWN,
+    }
+}
+
+/// File systems whose data come through the network (FUSE: object stores), by the numbers of linux/magic.h and of the
+/// file systems' own sources.
+#[inline(always)]
+fn is_remote(magic: u64) -> bool {
+    matches!(
+        magic as u32,
+        0x6969 // NFS
+        | 0x6573_5546 // FUSE, virtiofs
+        | 0xff53_4d42 // CIFS
+        | 0xfe53_4d42 // SMB2
+        | 0x517b // SMB
+        | 0x00c3_6400 // Ceph
+        | 0x0102_1997 // 9p
+        | 0x0bd0_0bd0 // Lustre
+        | 0x4750_4653 // GPFS
+        | 0x1983_0326 // BeeGFS
+        | 0x5346_414f // AFS
+        | 0x2003_0528 // OrangeFS
+    )
+}
+
+/// A socket made by accepting keeps its listener's backlog (the kernel copies the listener); one made by connecting
+/// never had any. Listening with a backlog of 0 hides it.
+#[inline(always)]
+fn socket(socket: *const u8) -> u32 {
+    const UNIX: u16 = 1;
+    const INET: u16 = 2;
+    const INET6: u16 = 10;
+    const VSOCK: u16 = 40;
+    const SMC: u16 = 43;
+    let sock = pointer(socket, SOCKET_SK.load());
+    match read::<u16>(sock, SOCK_FAMILY.load()) {
+        UNIX => doing::LOCK,
+        INET | INET6 | VSOCK | SMC => {
+            if read::<u32>(sock, SOCK_BACKLOG.load()) == 0 {
+                doing::NETWORK
+            } else {
+                doing::REQUEST
+            }
+        }
+        _ => doing::UNKNOWN,
+    }
+}

@@ -1,0 +1,41 @@
+//! What the loader says about this kernel and itself; see `warpmeter_ebpf_common::kernel`. The kernel treats them as
+//! constants: branches on them cost nothing.
+
+use aya_ebpf::Global;
+
+macro_rules! globals {
+    ($($name:ident),* $(,)?) => {
+        $(
+            #[unsafe(no_mangle)]
+            pub static $name: Global<u32> = Global::new(0);
+        )*
+    };
+}
+
+globals!(
+    TASK_PID,
+    TASK_TGID,
+    TASK_STATE,
+    TASK_IOWAIT,
+    TASK_IOWAIT_BIT,
+    TASK_MEMSTALL,
+    TASK_MEMSTALL_BIT,
+    TASK_RUN_DELAY,
+    TASK_STACK,
+    TASK_FILES,
+    FILES_FDT,
+    FDT_MAX,
+    FDT_FD,
+    FILE_INODE,
+    FILE_PRIVATE,
+    INODE_MODE,
+    INODE_SB,
+    SB_MAGIC,
+    SOCKET_SK,
+    SOCK_FAMILY,
+    SOCK_BACKLOG,
+    HAS_PREV_STATE,
+    STACK_REGS,
+    RETURNS,
+    SWITCHES,
+);

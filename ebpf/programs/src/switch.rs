@@ -1,0 +1,138 @@
+//! Scheduler programs, in two flavours: `fast` (BTF tracepoints: direct loads) and `stack` (raw tracepoints: reads,
+//! and registers found on the kernel stack).
+
+use aya_ebpf::bindings::task_struct;
+use aya_ebpf::helpers::generated::bpf_task_pt_regs;
+use aya_ebpf::macros::{btf_tracepoint, raw_tracepoint};
+use aya_ebpf::programs::{BtfTracePointContext, RawTracePointContext};
+use warpmeter_ebpf_common::{doing, run};
+
+use crate::classify::{self, read};
+use crate::globals::{
+    HAS_PREV_STATE, STACK_REGS, TASK_PID, TASK_RUN_DELAY, TASK_STACK, TASK_STATE, TASK_TGID,
+};
+use crate::maps::{TASKS, ran, track, tracked};
+use crate::tasks;
+
+/// Places in `pt_regs` of x86-64.
+const ORIG_AX: u32 = 120;
+const DI: u32 = 112;
+const SI: u32 = 104;
+
+/// A member of a task: a load that the verifier follows, or a read.
+#[inline(always)]
+fn member<T: Default + Copy, const BTF: bool>(task: *const u8, offset: u32) -> T {
+    if BTF {
+        // SAFETY: the verifier knows the task's type and the offset, a constant to it.
+        unsafe { *task.add(offset as usize).cast::<T>() }
+    } else {
+        read(task, offset)
+    }
+}
+
+#[inline(always)]
+fn switched<const BTF: bool>(prev: *const u8, next: *const u8, preempted: bool, state: impl Fn() -> u32) {
+    let prev_tid: u32 = member::<_, BTF>(prev, TASK_PID.load());
+    let next_tid: u32 = member::<_, BTF>(next, TASK_PID.load());
+    let (leaves, enters) = (tracked(prev_tid), tracked(next_tid));
+    if !leaves && !enters {
+        return;
+    }
+    let now = tasks::now();
+    if leaves {
+        ran(run::SWITCHES);
+        let state = state();
+        let doing = if preempted || state == 0 { doing::CPU_WAIT } else { waits::<BTF>(prev, state) };
+        let delay =
+            if TASK_RUN_DELAY.load() == 0 { 0 } else { member::<u64, BTF>(prev, TASK_RUN_DELAY.load()) };
+        if let Some(task) = TASKS.get_ptr_mut(&prev_tid) {
+            // SAFETY: a value of the map, of the thread that is being switched.
+            tasks::leave(unsafe { &mut *task }, doing, delay, now);
+        } else {
+            tasks::create(prev_tid, member::<_, BTF>(prev, TASK_TGID.load()), doing, delay, now);
+        }
+    }
+    if enters && let Some(task) = TASKS.get_ptr_mut(&next_tid) {
+        // SAFETY: as above.
+        tasks::enter(unsafe { &mut *task }, now);
+    }
+}
+
+#[inline(always)]
+fn waits<const BTF: bool>(prev: *const u8, state: u32) -> u32 {
+    let regs = if BTF {
+        // SAFETY: a task that the verifier knows.
+        unsafe { bpf_task_pt_regs(prev as *mut task_struct) as *const u8 }
+    } else {
+        (read::<u64>(prev, TASK_STACK.load()) as *const u8).wrapping_add(STACK_REGS.load() as usize)
+    };
+    let number: u64 = read(regs, ORIG_AX);
+    classify::wait(prev, state, number as i64, read(regs, DI), read(regs, SI))
+}
+
+#[inline(always)]
+fn forked<const BTF: bool>(parent: *const u8, child: *const u8) {
+    let parent_tid: u32 = member::<_, BTF>(parent, TASK_PID.load());
+    if !tracked(parent_tid) {
+        return;
+    }
+    let tid: u32 = member::<_, BTF>(child, TASK_PID.load());
+    let tgid: u32 = member::<_, BTF>(child, TASK_TGID.load());
+    track(tid, 1);
+    tasks::create(tid, tgid, doing::CPU_WAIT, 0, tasks::now());
+}
+
+#[inline(always)]
+fn exited<const BTF: bool>(task: *const u8) {
+    let tid: u32 = member::<_, BTF>(task, TASK_PID.load());
+    if tracked(tid) {
+        tasks::end(tid, tasks::now());
+    }
+}
+
+#[btf_tracepoint(function = "sched_switch")]
+pub fn switch_fast(ctx: BtfTracePointContext) -> i32 {
+    let prev: *const u8 = ctx.arg(1);
+    let state = || {
+        if HAS_PREV_STATE.load() == 0 {
+            member::<u32, true>(prev, TASK_STATE.load())
+        } else {
+            ctx.arg::<u64>(3) as u32
+        }
+    };
+    switched::<true>(prev, ctx.arg(2), ctx.arg::<u64>(0) & 1 != 0, state);
+    0
+}
+
+#[btf_tracepoint(function = "sched_process_fork")]
+pub fn fork_fast(ctx: BtfTracePointContext) -> i32 {
+    forked::<true>(ctx.arg(0), ctx.arg(1));
+    0
+}
+
+#[btf_tracepoint(function = "sched_process_exit")]
+pub fn exit_fast(ctx: BtfTracePointContext) -> i32 {
+    exited::<true>(ctx.arg(0));
+    0
+}
+
+#[raw_tracepoint(tracepoint = "sched_switch")]
+pub fn switch_stack(ctx: RawTracePointContext) -> i32 {
+    let prev: *const u8 = ctx.arg(1);
+    let state =
+        || if HAS_PREV_STATE.load() == 0 { read(prev, TASK_STATE.load()) } else { ctx.arg::<u64>(3) as u32 };
+    switched::<false>(prev, ctx.arg(2), ctx.arg::<u64>(0) & 1 != 0, state);
+    0
+}
+
+#[raw_tracepoint(tracepoint = "sched_process_fork")]
+pub fn fork_stack(ctx: RawTracePointContext) -> i32 {
+    forked::<false>(ctx.arg(0), ctx.arg(1));
+    0
+}
+
+#[raw_tracepoint(tracepoint = "sched_process_exit")]
+pub fn exit_stack(ctx: RawTracePointContext) -> i32 {
+    exited::<false>(ctx.arg(0));
+    0
+}

@@ -1,0 +1,256 @@
+//! Threads and processes: their records, and the accounts of a thread's time.
+
+use aya_ebpf::helpers::{
+    bpf_get_current_cgroup_id, bpf_get_current_task, bpf_ktime_get_ns, bpf_probe_read_kernel,
+};
+use warpmeter_ebpf_common::calls::Call;
+use warpmeter_ebpf_common::{NESTED, Process, Task, UNKNOWN_SLOT, doing, drop, process, task};
+
+use crate::atomic;
+use crate::globals::{RETURNS, SWITCHES, TASK_RUN_DELAY};
+use crate::maps::{PROCESSES, TASKS, dropped, track};
+
+static NO_TASK: Task = Task {
+    tgid: 0,
+    flags: 0,
+    since: 0,
+    doing: 0,
+    call: 0,
+    waited: 0,
+    waited_doing: 0,
+    slot: UNKNOWN_SLOT,
+    run_delay: 0,
+    sums: [0; doing::COUNT],
+    in_driver: 0,
+    mark: 0,
+    at_mark: [0; doing::COUNT],
+    call_began: 0,
+    argument: 0,
+    handle: 0,
+    context: 0,
+    stream_seq: 0,
+    device_seq: 0,
+    scope: 0,
+    ordinal: 0,
+    cookie: 0,
+    contexts: [0; NESTED],
+    depth: 0,
+    ended_doing: 0,
+    ended: 0,
+    returned: 0,
+};
+
+static NO_PROCESS: Process = Process {
+    flags: 0,
+    contexts: 0,
+    cgroup: 0,
+    context: 0,
+    seen: 0,
+    ended: 0,
+    callers: [0; doing::COUNT],
+    others: [0; doing::COUNT],
+};
+
+/// CLOCK_MONOTONIC in nanoseconds.
+#[inline(always)]
+pub fn now() -> u64 {
+    // SAFETY: a helper without precondition.
+    unsafe { bpf_ktime_get_ns() }
+}
+
+/// A process's record, made if there is none.
+#[inline(always)]
+pub fn process_of(tgid: u32, now: u64) -> Option<&'static mut Process> {
+    if let Some(process) = PROCESSES.get_ptr_mut(&tgid) {
+        // SAFETY: a value of the map.
+        return Some(unsafe { &mut *process });
+    }
+    // What another thread made meanwhile is kept.
+    let _ = PROCESSES.insert(&tgid, &NO_PROCESS, 1);
+    let Some(process) = PROCESSES.get_ptr_mut(&tgid) else {
+        dropped(drop::PROCESSES);
+        return None;
+    };
+    // SAFETY: a value of the map; the helper has no precondition.
+    let (process, cgroup) = unsafe { (&mut *process, bpf_get_current_cgroup_id()) };
+    process.seen = now;
+    process.cgroup = cgroup;
+    Some(process)
+}
+
+/// Makes a thread's record. It does `doing` from now on. A function of its own, for the size of the programs.
+#[inline(never)]
+pub fn create(tid: u32, tgid: u32, doing: u32, run_delay: u64, now: u64) -> Option<&'static mut Task> {
+    process_of(tgid, now)?;
+    if TASKS.insert(&tid, &NO_TASK, 0).is_err() {
+        dropped(drop::TASKS);
+        track(tid, 0);
+        return None;
+    }
+    let task = TASKS.get_ptr_mut(&tid)?;
+    // SAFETY: a value of the map.
+    let task = unsafe { &mut *task };
+    task.tgid = tgid;
+    task.doing = if SWITCHES.load() == 0 { doing::UNKNOWN } else { doing };
+    task.since = now;
+    task.mark = now;
+    task.run_delay = run_delay;
+    track(tid, 1);
+    Some(task)
+}
+
+/// The record of the thread that makes a call; none if its process is not to be looked at.
+#[inline(always)]
+pub fn caller(id: u64, call: u32, now: u64) -> Option<&'static mut Task> {
+    let (tgid, tid) = ((id >> 32) as u32, id as u32);
+    let found = TASKS.get_ptr_mut(&tid);
+    if let Some(task) = found {
+        // SAFETY: a value of the map, of the thread that runs.
+        let task = unsafe { &mut *task };
+        if task.flags & task::CALLER != 0 && call != Call::Init as u32 {
+            return Some(task);
+        }
+    }
+    let owner = process_of(tgid, now)?;
+    if owner.flags & process::IGNORED != 0 {
+        return None;
+    }
+    if call == Call::Init as u32 && owner.flags & (process::CALLER | process::LATE) == 0 {
+        owner.flags |= process::FROM_START;
+    }
+    owner.flags |= process::CALLER;
+    let task = match found {
+        // SAFETY: as above.
+        Some(task) => unsafe { &mut *task },
+        None => create(tid, tgid, doing::CPU, 0, now)?,
+    };
+    task.flags |= task::CALLER;
+    Some(task)
+}
+
+/// The last wait becomes part of the sums: what of it was waiting for a CPU is known now.
+#[inline(always)]
+pub fn settle(task: &mut Task, run_delay: u64) {
+    let waited = task.waited;
+    if waited == 0 {
+        return;
+    }
+    task.waited = 0;
+    let mut delayed = 0;
+    if TASK_RUN_DELAY.load() != 0 && task.waited_doing != doing::CPU_WAIT {
+        delayed = run_delay.wrapping_sub(task.run_delay);
+        if delayed > waited {
+            delayed = waited;
+        }
+        task.sums[doing::CPU_WAIT as usize] += delayed;
+    }
+    task.run_delay = run_delay;
+    add(task, task.waited_doing, waited - delayed);
+}
+
+/// Adds to a class.
+#[inline(always)]
+pub fn add(task: &mut Task, doing: u32, nanoseconds: u64) {
+    warpmeter_ebpf_common::add(&mut task.sums, doing, nanoseconds);
+}
+
+/// Closes the running interval of the thread that runs.
+#[inline(always)]
+pub fn advance(task: &mut Task, now: u64) {
+    if task.waited != 0 {
+        let delay = if TASK_RUN_DELAY.load() == 0 { 0 } else { current_run_delay() };
+        settle(task, delay);
+    }
+    let length = now.saturating_sub(task.since);
+    task.since = now;
+    task.ended = length;
+    if task.call == 0 {
+        task.ended_doing = task.doing;
+        add(task, task.doing, length);
+    } else {
+        task.ended_doing = doing::COUNT as u32;
+        task.in_driver += length;
+    }
+}
+
+#[inline(always)]
+fn current_run_delay() -> u64 {
+    // SAFETY: helpers; a wrong address gives an error.
+    unsafe {
+        let task = bpf_get_current_task() as *const u8;
+        bpf_probe_read_kernel(task.add(TASK_RUN_DELAY.load() as usize).cast::<u64>()).unwrap_or(0)
+    }
+}
+
+/// The thread leaves its CPU.
+#[inline(always)]
+pub fn leave(task: &mut Task, doing: u32, run_delay: u64, now: u64) {
+    settle(task, run_delay);
+    let length = now.saturating_sub(task.since);
+    if task.call == 0 {
+        add(task, task.doing, length);
+    } else {
+        task.in_driver += length;
+        if RETURNS.load() == 0
+            && matches!(
+                doing,
+                doing::DISK_READ | doing::DISK_WRITE | doing::NETWORK | doing::REQUEST | doing::TIMER
+            )
+        {
+            // The driver waits in none of these ways: the call is over.
+            task.call = 0;
+            task.returned = now;
+            task.mark = now;
+            task.at_mark = task.sums;
+        }
+    }
+    task.since = now;
+    task.doing = doing;
+    task.run_delay = run_delay;
+}
+
+/// The thread gets a CPU.
+#[inline(always)]
+pub fn enter(task: &mut Task, now: u64) {
+    let length = now.saturating_sub(task.since);
+    if task.call == 0 {
+        task.waited = length;
+        task.waited_doing = task.doing;
+    } else {
+        task.in_driver += length;
+    }
+    task.since = now;
+    task.doing = doing::CPU;
+}
+
+/// The thread ends: what it did becomes its process's.
+#[inline(always)]
+pub fn end(tid: u32, now: u64) {
+    track(tid, 0);
+    let Some(task) = TASKS.get_ptr_mut(&tid) else { return };
+    // SAFETY: a value of the map, of the thread that runs.
+    let task = unsafe { &mut *task };
+    advance(task, now);
+    if let Some(process) = PROCESSES.get_ptr_mut(&task.tgid) {
+        for at in 0..doing::COUNT {
+            let spent = task.sums[at];
+            if spent == 0 {
+                continue;
+            }
+            // SAFETY: a value of the map.
+            let sum = unsafe {
+                if task.flags & task::CALLER == 0 {
+                    &raw mut (*process).others[at]
+                } else {
+                    &raw mut (*process).callers[at]
+                }
+            };
+            atomic::add(sum, spent);
+        }
+        if task.tgid == tid {
+            // SAFETY: as above.
+            unsafe { (*process).ended = now };
+        }
+    }
+    let _ = TASKS.remove(&tid);
+}

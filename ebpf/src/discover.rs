@@ -1,0 +1,244 @@
+//! Which processes map a CUDA driver library, and the files that they map.
+//!
+//! A container has its own root, and may have its own copy of the library. So a file is opened as the process sees it
+//! and recognised by what it is, not by its path.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
+
+/// The most of a process's memory map that is read, in bytes: some hundred thousand mappings.
+const MAPS: u64 = 32 << 20;
+/// The longest line of it that is looked at: paths have at most 4,096 bytes.
+const LINE: u64 = 8192;
+/// The most libraries of one process.
+const LIBRARIES: usize = 8;
+/// Magic number of overlay file systems.
+const OVERLAYFS_SUPER_MAGIC: i64 = 0x794c_7630;
+
+/// A library that a process maps.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mapped {
+    /// Its path as the process sees it.
+    pub path: PathBuf,
+    /// Its inode, as the memory map says.
+    inode: u64,
+    /// Where it is mapped, as `map_files` names it.
+    range: String,
+}
+
+/// What a file is, whatever its path and the mount by which it is reached.
+///
+/// On an overlay the same file of a lower layer shows another device in each container, while probes go by the file
+/// below. Inode, size and both times to the nanosecond say which that is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Identity {
+    device: Option<u64>,
+    inode: u64,
+    size: u64,
+    modified: (i64, u64),
+    changed: (i64, u64),
+}
+
+impl Identity {
+    /// Whether the file was reached by a file system that belongs to one container.
+    pub fn is_of_container(&self) -> bool {
+        self.device.is_none()
+    }
+
+    /// Whether a probe on the one is a probe on the other.
+    pub fn is_same(&self, other: &Self) -> bool {
+        let (inodes, devices) = match (self.device, other.device) {
+            (Some(one), Some(two)) => (self.inode == other.inode, one == two),
+            // An overlay may put the number of a layer into the upper half.
+            _ => (low(self.inode) == low(other.inode), true),
+        };
+        let rest = |of: &Self| (of.size, of.modified, of.changed);
+        inodes && devices && rest(self) == rest(other)
+    }
+}
+
+const fn low(inode: u64) -> u64 {
+    inode & 0xffff_ffff
+}
+
+/// A library that was opened.
+#[derive(Debug)]
+pub struct Opened {
+    /// Its file.
+    pub file: File,
+    /// What it is.
+    pub identity: Identity,
+}
+
+/// Why a library could not be opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum OpenError {
+    /// The process has ended.
+    #[error("the process has ended")]
+    Gone,
+    /// The kernel refused.
+    #[error("{0}; reading files as another process sees them takes root and the capability SYS_PTRACE")]
+    Refused(Errno),
+    /// The path leads to another file.
+    #[error(
+        "its path leads to another file than the one that is mapped: it was replaced while in use; restart the process"
+    )]
+    Replaced,
+    /// The path leads to no file.
+    #[error("it leads to no regular file")]
+    NoFile,
+}
+
+/// Whether a path is that of a CUDA driver library: `libcuda.so`, or that and a version.
+pub fn is_driver(path: &[u8]) -> bool {
+    let path = path.strip_suffix(b" (deleted)").unwrap_or(path);
+    let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+    name.strip_prefix(b"libcuda.so").is_some_and(|rest| matches!(rest.first(), None | Some(b'.')))
+}
+
+/// The processes below the root of a process file system.
+#[derive(Debug, Clone)]
+pub struct Processes {
+    root: PathBuf,
+}
+
+impl Processes {
+    /// Those that `root` shows, which is `/proc` or a host's that is mounted elsewhere.
+    pub fn new(root: &Path) -> Self {
+        Self { root: root.to_owned() }
+    }
+
+    /// All of them.
+    pub fn all(&self) -> std::io::Result<Vec<u32>> {
+        let entries = std::fs::read_dir(&self.root)?;
+        let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+        Ok(pids.collect())
+    }
+
+    /// Whether one exists and has not ended; a zombie has let go of its memory.
+    pub fn lives(&self, pid: u32) -> bool {
+        let mut first = [0_u8; 1];
+        let Ok(mut file) = File::open(self.path(pid).join("cmdline")) else { return false };
+        // Of a process without memory there is nothing to read.
+        file.read(&mut first).is_ok_and(|length| length > 0)
+    }
+
+    /// Its threads.
+    pub fn threads(&self, pid: u32) -> Vec<u32> {
+        let tasks = std::fs::read_dir(self.path(pid).join("task")).into_iter().flatten();
+        tasks.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect()
+    }
+
+    /// The driver libraries that it maps, each once. Nothing if its memory map cannot be read.
+    pub fn libraries(&self, pid: u32) -> std::io::Result<Vec<Mapped>> {
+        let maps = File::open(self.path(pid).join("maps"))?;
+        read_maps(BufReader::new(maps.take(MAPS)))
+    }
+
+    /// Opens a library as the process sees it, and makes sure that it is the one that it maps.
+    pub fn open(&self, pid: u32, mapped: &Mapped) -> Result<Opened, OpenError> {
+        let process = self.directory(pid)?;
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let link = format!("map_files/{}", mapped.range);
+        // The mapped file itself, which works whatever became of its path, but takes more than SYS_PTRACE.
+        let (file, exact) = match rustix::fs::openat(&process, link, flags, Mode::empty()) {
+            Ok(file) => (file, true),
+            Err(_) => (open_in_root(&process, &mapped.path, flags)?, false),
+        };
+        let stat = rustix::fs::fstat(&file).map_err(OpenError::Refused)?;
+        if !rustix::fs::FileType::from_raw_mode(stat.st_mode).is_file() {
+            return Err(OpenError::NoFile);
+        }
+        if !exact && low(stat.st_ino) != low(mapped.inode) {
+            return Err(OpenError::Replaced);
+        }
+        let overlay = rustix::fs::fstatfs(&file).is_ok_and(|fs| fs.f_type == OVERLAYFS_SUPER_MAGIC);
+        let identity = Identity {
+            device: (!overlay).then_some(stat.st_dev),
+            inode: stat.st_ino,
+            size: u64::try_from(stat.st_size).unwrap_or(0),
+            modified: (stat.st_mtime, stat.st_mtime_nsec),
+            changed: (stat.st_ctime, stat.st_ctime_nsec),
+        };
+        Ok(Opened { file: File::from(file), identity })
+    }
+
+    /// Its directory. What is read through it is of that process, even if its pid is reused.
+    fn directory(&self, pid: u32) -> Result<OwnedFd, OpenError> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        rustix::fs::openat(CWD, self.path(pid), flags, Mode::empty()).map_err(gone)
+    }
+
+    fn path(&self, pid: u32) -> PathBuf {
+        self.root.join(pid.to_string())
+    }
+}
+
+/// Opens a path of a process as that process would, without leaving its root.
+fn open_in_root(process: &OwnedFd, path: &Path, flags: OFlags) -> Result<OwnedFd, OpenError> {
+    let way = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let root = rustix::fs::openat(process, "root", way, Mode::empty()).map_err(gone)?;
+    // A process that has changed its root within its mount namespace shows paths from that namespace's root.
+    let from = rustix::fs::readlinkat(process, "root", Vec::new()).ok();
+    let from = from.as_ref().map(|from| Path::new(OsStr::from_bytes(from.as_bytes())));
+    let path = from.and_then(|from| path.strip_prefix(from).ok()).unwrap_or(path);
+    let inside = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+    rustix::fs::openat2(root, path, flags, Mode::empty(), inside).map_err(|errno| match errno {
+        Errno::NOENT | Errno::NOTDIR | Errno::LOOP => OpenError::Replaced,
+        other => OpenError::Refused(other),
+    })
+}
+
+const fn gone(errno: Errno) -> OpenError {
+    match errno {
+        Errno::NOENT | Errno::SRCH => OpenError::Gone,
+        other => OpenError::Refused(other),
+    }
+}
+
+fn read_maps(mut maps: impl BufRead) -> std::io::Result<Vec<Mapped>> {
+    let mut found: Vec<Mapped> = Vec::new();
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        if maps.by_ref().take(LINE).read_until(b'\n', &mut line)? == 0 || found.len() == LIBRARIES {
+            return Ok(found);
+        }
+        let Some(mapped) = parse(&line) else { continue };
+        // A library is mapped in pieces.
+        if !found.iter().any(|other| other.inode == mapped.inode && other.path == mapped.path) {
+            found.push(mapped);
+        }
+    }
+}
+
+/// A line of `/proc/PID/maps`, if it is of a driver library: `START-END PERMS OFFSET DEVICE INODE   PATH`.
+fn parse(line: &[u8]) -> Option<Mapped> {
+    let at = line.iter().position(|byte| *byte == b'/')?;
+    let (before, path) = line.split_at_checked(at)?;
+    let path = path.strip_suffix(b"\n").unwrap_or(path);
+    if !is_driver(path) {
+        return None;
+    }
+    let mut fields = std::str::from_utf8(before).ok()?.split_ascii_whitespace();
+    let (range, inode) = (fields.next()?, fields.nth(3)?);
+    let plain = |byte: u8| byte.is_ascii_hexdigit() || byte == b'-';
+    range.bytes().all(plain).then_some(())?;
+    // The kernel pads addresses with zeros here, but not in the names of `map_files`.
+    let (start, end) = range.split_once('-')?;
+    let number = |text| u64::from_str_radix(text, 16).ok();
+    let range = format!("{:x}-{:x}", number(start)?, number(end)?);
+    let path = path.strip_suffix(b" (deleted)").unwrap_or(path);
+    let path = PathBuf::from(OsStr::from_bytes(path));
+    Some(Mapped { path, inode: inode.parse().ok()?, range })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,319 @@
+//! From what the kernel has counted since ever to what happened between two snapshots.
+//!
+//! Sums are cumulative, so nothing is lost when a snapshot comes late. What a sum had reached is remembered as the
+//! most that it ever was: one that falls a little, because a wait that was cut by a snapshot turns out to have been
+//! another, gives nothing until it has come back to where it was.
+
+use std::collections::{BTreeMap, HashMap};
+
+use warpmeter_core::fact::DeviceRef;
+use warpmeter_core::identity::{ProcessId, Scope};
+use warpmeter_core::probe::{Calls, Doings, Gap, GapKind, Probes, Threads};
+use warpmeter_core::time::{Interval, MonoNs};
+use warpmeter_ebpf_common::calls::Call;
+use warpmeter_ebpf_common::{
+    GapKey, GapSum, Process, Task, UNKNOWN_SLOT, Use, UseKey, doing, gap, process, task,
+};
+
+/// The most processes whose calls are reported in one snapshot.
+pub(crate) const PROCESSES: usize = 4096;
+
+const _: () = assert!(doing::COUNT == warpmeter_core::probe::Doing::COUNT);
+
+/// What the kernel's maps held at one time.
+#[derive(Debug, Default)]
+pub(crate) struct Reading {
+    /// When: nanoseconds of CLOCK_MONOTONIC.
+    pub at: u64,
+    pub uses: Vec<(UseKey, Use)>,
+    pub gaps: Vec<(GapKey, GapSum)>,
+    pub tasks: Vec<(u32, Task)>,
+    pub processes: Vec<(u32, Process)>,
+}
+
+/// Who processes are and what their devices are.
+pub(crate) trait Names {
+    /// The process that has this id, and whose it is.
+    fn process(&mut self, tgid: u32, record: &Process) -> Option<(ProcessId, Scope)>;
+    /// The device that a process calls by this ordinal.
+    fn device(&mut self, tgid: u32, slot: Option<u32>) -> Option<DeviceRef>;
+    /// Whether what it calls can be believed: not if its probes were shed.
+    fn is_watched(&self, tgid: u32) -> bool;
+}
+
+/// The most that a sum ever was.
+#[derive(Debug, Clone, Copy, Default)]
+struct Mark(u64);
+
+impl Mark {
+    /// How much further it has come.
+    fn advance(&mut self, to: u64) -> u64 {
+        let more = to.saturating_sub(self.0);
+        self.0 = self.0.max(to);
+        more
+    }
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct UseMarks {
+    launches: Mark,
+    graph_launches: Mark,
+    to_device: Mark,
+    to_host: Mark,
+    other: Mark,
+    copy_wait: Mark,
+    sync_wait: Mark,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct GapMarks {
+    count: Mark,
+    total: Mark,
+    doings: [Mark; doing::COUNT],
+}
+
+/// What the threads of a process had done.
+#[derive(Debug, Clone, Copy, Default)]
+struct ThreadMarks {
+    callers: [Mark; doing::COUNT],
+    others: [Mark; doing::COUNT],
+    /// What threads did before they first called the driver, which was reported as that of others.
+    before: Doings,
+}
+
+/// The state between two snapshots.
+#[derive(Debug, Default)]
+pub(crate) struct Meter {
+    last: Option<u64>,
+    elapsed: u64,
+    uses: HashMap<(u32, u32), UseMarks>,
+    gaps: HashMap<(u32, u8, u8, u8), GapMarks>,
+    threads: HashMap<u32, ThreadMarks>,
+    /// Threads that had not called the driver: their processes and what they had done.
+    quiet: HashMap<u32, (u32, Doings)>,
+}
+
+impl Meter {
+    /// What happened since the last reading; nothing for the first one.
+    pub(crate) fn advance(&mut self, reading: &Reading, names: &mut impl Names) -> Option<Probes> {
+        let during = self.last.and_then(|last| Interval::new(MonoNs(last), MonoNs(reading.at)));
+        self.elapsed = during.map_or(0, Interval::nanos);
+        self.last = Some(reading.at);
+        let calls = self.calls(reading, names);
+        let threads = self.threads(reading, names);
+        Some(Probes { during: during?, calls, threads })
+    }
+
+    /// Nanoseconds between the last two readings; 0 before the second.
+    pub(crate) fn elapsed(&self) -> u64 {
+        self.elapsed
+    }
+
+    /// Forgets a process that has ended.
+    pub(crate) fn forget(&mut self, tgid: u32) {
+        self.uses.retain(|(process, _), _| *process != tgid);
+        self.gaps.retain(|(process, ..), _| *process != tgid);
+        self.threads.remove(&tgid);
+        self.quiet.retain(|_, (process, _)| *process != tgid);
+    }
+
+    fn calls(&mut self, reading: &Reading, names: &mut impl Names) -> Vec<Calls> {
+        let waits = open_waits(reading);
+        let records: HashMap<u32, &Process> =
+            reading.processes.iter().map(|(tgid, record)| (*tgid, record)).collect();
+        let mut found: BTreeMap<(ProcessId, Option<DeviceRef>), Calls> = BTreeMap::new();
+        let mut places: HashMap<(u32, u32), (ProcessId, Option<DeviceRef>)> = HashMap::new();
+        for (key, counted) in &reading.uses {
+            let marks = self.uses.entry((key.tgid, key.slot)).or_default();
+            let (copying, syncing) = waits.get(&(key.tgid, key.slot)).copied().unwrap_or_default();
+            let launches = marks.launches.advance(counted.launches);
+            let graph_launches = marks.graph_launches.advance(counted.graph_launches);
+            let bytes_to_device = marks.to_device.advance(counted.bytes_to_device);
+            let bytes_to_host = marks.to_host.advance(counted.bytes_to_host);
+            let bytes_other = marks.other.advance(counted.bytes_other);
+            let copy_wait = marks.copy_wait.advance(counted.copy_wait.saturating_add(copying));
+            let sync_wait = marks.sync_wait.advance(counted.sync_wait.saturating_add(syncing));
+            let Some(record) = records.get(&key.tgid) else { continue };
+            if !names.is_watched(key.tgid) || found.len() >= PROCESSES {
+                continue;
+            }
+            let Some((process, _)) = names.process(key.tgid, record) else { continue };
+            let device = names.device(key.tgid, (key.slot != UNKNOWN_SLOT).then_some(key.slot));
+            let place = (process, device.clone());
+            places.insert((key.tgid, key.slot), place.clone());
+            let calls = found.entry(place).or_insert_with(|| Calls {
+                process,
+                device,
+                from_start: record.flags & (process::FROM_START | process::LATE) == process::FROM_START,
+                enqueued: 0,
+                last_call: None,
+                launches: 0,
+                graph_launches: 0,
+                bytes_to_device: 0,
+                bytes_to_host: 0,
+                bytes_other: 0,
+                copy_wait: 0,
+                sync_wait: 0,
+                gaps: Vec::new(),
+            });
+            let last_call = (counted.last_call > 0).then_some(MonoNs(counted.last_call));
+            calls.last_call = calls.last_call.max(last_call);
+            for (sum, more) in [
+                (&mut calls.enqueued, counted.enqueued),
+                (&mut calls.launches, launches),
+                (&mut calls.graph_launches, graph_launches),
+                (&mut calls.bytes_to_device, bytes_to_device),
+                (&mut calls.bytes_to_host, bytes_to_host),
+                (&mut calls.bytes_other, bytes_other),
+                (&mut calls.copy_wait, copy_wait),
+                (&mut calls.sync_wait, sync_wait),
+            ] {
+                *sum = sum.saturating_add(more);
+            }
+        }
+        self.gaps(reading, &places, &mut found);
+        found.into_values().collect()
+    }
+
+    fn gaps(
+        &mut self,
+        reading: &Reading,
+        places: &HashMap<(u32, u32), (ProcessId, Option<DeviceRef>)>,
+        found: &mut BTreeMap<(ProcessId, Option<DeviceRef>), Calls>,
+    ) {
+        for (key, sum) in &reading.gaps {
+            let marks = self.gaps.entry((key.tgid, key.slot, key.kind, key.log2)).or_default();
+            let count = marks.count.advance(sum.count);
+            let total = marks.total.advance(sum.total);
+            let mut doings = advance(&mut marks.doings, &sum.doings);
+            if count == 0 && total == 0 {
+                continue;
+            }
+            balance(&mut doings, total);
+            let slot = if key.slot == u8::MAX { UNKNOWN_SLOT } else { u32::from(key.slot) };
+            let place = places.get(&(key.tgid, slot)).and_then(|place| found.get_mut(place));
+            if let (Some(calls), Some(kind)) = (place, kind(key.kind)) {
+                add(&mut calls.gaps, Gap { kind, log2: key.log2, count, total, doings });
+            }
+        }
+        for calls in found.values_mut() {
+            calls.gaps.sort_unstable();
+        }
+    }
+
+    fn threads(&mut self, reading: &Reading, names: &mut impl Names) -> Vec<Threads> {
+        let mut sums: HashMap<u32, (Doings, Doings)> = HashMap::new();
+        for (tgid, record) in &reading.processes {
+            sums.insert(*tgid, (record.callers, record.others));
+        }
+        let mut quiet = HashMap::new();
+        for (tid, record) in &reading.tasks {
+            let (callers, others) = sums.entry(record.tgid).or_default();
+            let (done, _) = record.at(reading.at);
+            if record.flags & task::CALLER == 0 {
+                plus(others, &done);
+                quiet.insert(*tid, (record.tgid, done));
+                continue;
+            }
+            plus(callers, &done);
+            if let Some((tgid, before)) = self.quiet.get(tid)
+                && *tgid == record.tgid
+            {
+                plus(&mut self.threads.entry(record.tgid).or_default().before, before);
+            }
+        }
+        self.quiet = quiet;
+        let mut found: BTreeMap<Scope, (Doings, Doings)> = BTreeMap::new();
+        for (tgid, record) in &reading.processes {
+            let Some((mut callers, mut others)) = sums.remove(tgid) else { continue };
+            let marks = self.threads.entry(*tgid).or_default();
+            minus(&mut callers, &marks.before);
+            plus(&mut others, &marks.before);
+            let callers = advance(&mut marks.callers, &callers);
+            let others = advance(&mut marks.others, &others);
+            if callers.iter().chain(&others).all(|nanos| *nanos == 0) {
+                continue;
+            }
+            let Some((_, scope)) = names.process(*tgid, record) else { continue };
+            let place = found.entry(scope).or_default();
+            plus(&mut place.0, &callers);
+            plus(&mut place.1, &others);
+        }
+        found.into_iter().map(|(scope, (callers, others))| Threads { scope, callers, others }).collect()
+    }
+}
+
+/// By process and slot, how long threads have been in blocking copies and in synchronising calls that go on.
+fn open_waits(reading: &Reading) -> HashMap<(u32, u32), (u64, u64)> {
+    let mut waits: HashMap<(u32, u32), (u64, u64)> = HashMap::new();
+    for (_, record) in &reading.tasks {
+        let open = || reading.at.saturating_sub(record.call_began);
+        let (copying, syncing) = waits.entry((record.tgid, record.slot)).or_default();
+        if record.call == Call::BlockingCopy as u32 {
+            *copying = copying.saturating_add(open());
+        } else if [Call::StreamSync, Call::ContextSync, Call::EventSync]
+            .map(|call| call as u32)
+            .contains(&record.call)
+        {
+            *syncing = syncing.saturating_add(open());
+        }
+    }
+    waits
+}
+
+fn kind(kind: u8) -> Option<GapKind> {
+    match u64::from(kind) {
+        gap::DRAINED => Some(GapKind::Drained),
+        gap::ENQUEUE => Some(GapKind::Enqueue),
+        gap::SYNC => Some(GapKind::Sync),
+        _ => None,
+    }
+}
+
+/// Makes `doings` sum to `total`: a record that was read while it was written may be ahead of itself by a gap.
+fn balance(doings: &mut Doings, total: u64) {
+    let sum: u64 = doings.iter().fold(0, |sum, nanos| sum.saturating_add(*nanos));
+    let mut over = sum.saturating_sub(total);
+    if let Some(unknown) = doings.last_mut() {
+        *unknown = unknown.saturating_add(total.saturating_sub(sum));
+    }
+    for nanos in doings.iter_mut().rev() {
+        let less = over.min(*nanos);
+        *nanos -= less;
+        over -= less;
+    }
+}
+
+/// Adds a gap to those of one device: several contexts of a process can be on it.
+fn add(gaps: &mut Vec<Gap>, more: Gap) {
+    if let Some(gap) = gaps.iter_mut().find(|gap| (gap.kind, gap.log2) == (more.kind, more.log2)) {
+        gap.count = gap.count.saturating_add(more.count);
+        gap.total = gap.total.saturating_add(more.total);
+        plus(&mut gap.doings, &more.doings);
+    } else {
+        gaps.push(more);
+    }
+}
+
+fn advance(marks: &mut [Mark; doing::COUNT], to: &Doings) -> Doings {
+    let mut more = Doings::default();
+    for ((more, mark), to) in more.iter_mut().zip(marks).zip(to) {
+        *more = mark.advance(*to);
+    }
+    more
+}
+
+fn plus(sum: &mut Doings, more: &Doings) {
+    for (sum, more) in sum.iter_mut().zip(more) {
+        *sum = sum.saturating_add(*more);
+    }
+}
+
+fn minus(sum: &mut Doings, less: &Doings) {
+    for (sum, less) in sum.iter_mut().zip(less) {
+        *sum = sum.saturating_sub(*less);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,107 @@
+//! What threads do.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use warpmeter_ebpf_common::doing;
+use warpmeter_ebpf_tests::{now, permitted};
+
+use crate::support::{Node, ms, near, node, old_node};
+
+/// The class of each behaviour's waits.
+const EXPECTED: [(&str, u32); 16] = [
+    ("disk_read", doing::DISK_READ),
+    ("disk_fault", doing::DISK_READ),
+    ("disk_write", doing::DISK_WRITE),
+    ("network", doing::NETWORK),
+    ("request", doing::REQUEST),
+    ("accept", doing::REQUEST),
+    ("pipe", doing::LOCK),
+    ("local", doing::LOCK),
+    ("holder", doing::TIMER),
+    ("lock", doing::LOCK),
+    ("children", doing::LOCK),
+    ("epoll", doing::POLL),
+    ("poll", doing::POLL),
+    ("poll_nothing", doing::TIMER),
+    ("sleep", doing::TIMER),
+    ("spin", doing::CPU_WAIT),
+];
+
+/// What the kernel says of the time on a CPU of a process's threads.
+fn cpu_times(pid: u32) -> BTreeMap<u32, u64> {
+    std::fs::read_dir(format!("/proc/{pid}/task"))
+        .unwrap()
+        .map(|entry| {
+            let path = entry.unwrap().path();
+            let tid = path.file_name().unwrap().to_string_lossy().parse().unwrap();
+            let text = std::fs::read_to_string(path.join("schedstat")).unwrap();
+            (tid, text.split(' ').next().unwrap().parse().unwrap())
+        })
+        .collect()
+}
+
+fn leads(node: &mut Node, spinners: u32) {
+    let directory = node.path("").to_string_lossy().into_owned();
+    let mut threads = node.start(&["threads", "3", &directory, &spinners.to_string()]);
+    node.probes.track(threads.pid(), true);
+    threads.go();
+    assert_eq!(threads.until("running"), u64::from(15 + spinners));
+    std::thread::sleep(Duration::from_millis(2300));
+    let pid = threads.pid();
+    let at = now();
+    let tasks = node.probes.tasks();
+    // Records of threads that go on meanwhile are newer than the rest.
+    let reading = now() - at;
+    let on_cpu = cpu_times(pid);
+    let said = threads.finish();
+    let mut seen = 0;
+    for line in said.lines() {
+        let words: Vec<&str> = line.split(' ').collect();
+        let [tid, name, made] = words[..] else { panic!("{line}") };
+        let (tid, made): (u32, u64) = (tid.parse().unwrap(), made.parse().unwrap());
+        let task = tasks.get(&tid).unwrap_or_else(|| panic!("{name} was not followed"));
+        assert_eq!(task.tgid, pid);
+        let (doings, in_driver) = task.at(at);
+        let sum: u64 = doings.iter().sum();
+        eprintln!("{name:12} {doings:?}");
+        assert!(near(sum, at - made, ms(10) + reading) && in_driver == 0, "{name}: {sum} of {}", at - made);
+        // The kernel's own account leaves out what interrupts and the hypervisor took.
+        let (cpu, tolerance) = (on_cpu[&tid], ms(60) + reading + sum / 20);
+        assert!(near(doings[0], cpu, tolerance), "{name}: {} on a CPU of {cpu}", doings[0]);
+        let (_, expected) = EXPECTED.iter().find(|(n, _)| *n == name).unwrap();
+        let waits = &doings[1..];
+        // On a busy machine everybody waits for a CPU too; what a thread waits for itself leads the rest.
+        let from = usize::from(name != "spin");
+        let most = waits.iter().enumerate().skip(from).max_by_key(|(_, ns)| **ns).unwrap().0 + 1;
+        assert_eq!(most, *expected as usize, "{name}: {doings:?}");
+        seen += 1;
+    }
+    assert_eq!(seen, 15 + spinners);
+    // What ended threads did is their process's.
+    let process = node.probes.process(pid).unwrap();
+    let total: u64 = process.others.iter().sum();
+    assert!(total > 15 * 2_900_000_000 && process.ended > 0, "{process:?}");
+    assert!(node.probes.tasks().values().all(|task| task.tgid != pid));
+}
+
+#[test]
+fn each_behaviour_has_its_class_and_classes_add_up_to_time() {
+    if permitted() {
+        leads(&mut node(), 0);
+    }
+}
+
+#[test]
+fn the_same_holds_while_others_compete_for_cpus() {
+    if permitted() {
+        leads(&mut node(), 4);
+    }
+}
+
+#[test]
+fn the_flavour_for_old_kernels_says_the_same() {
+    if permitted() {
+        leads(&mut old_node(), 0);
+    }
+}

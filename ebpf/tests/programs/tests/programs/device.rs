@@ -1,0 +1,326 @@
+//! What processes ask of a device.
+
+use std::io::{BufRead as _, BufReader};
+use std::process::{Command, Stdio};
+
+use warpmeter_ebpf_common::{Use, doing, gap, process};
+use warpmeter_ebpf_tests::{now, permitted};
+
+use crate::support::{Node, Watched, ms, near, node, poorer_node};
+
+/// Runs a sequence to its end, all gaps cut then.
+fn sequence(node: &mut Node, name: &str) -> (Watched, u32, u64) {
+    let mut run = node.start(&["cuda", name]);
+    run.go();
+    run.until("ended");
+    let at = now();
+    let pid = run.pid();
+    node.probes.flush(pid, at);
+    (run, pid, at)
+}
+
+#[test]
+fn captured_launches_are_not_executed_ones() {
+    if !permitted() {
+        return;
+    }
+    let mut node = node();
+    let (mut run, pid, _) = sequence(&mut node, "capture");
+    let uses = node.probes.uses(pid);
+    let using = uses[&0];
+    assert_eq!(using.launches, run.until("launches"), "{using:?}");
+    assert_eq!(using.graph_launches, run.until("graphs"));
+    assert_eq!(using.enqueued, run.until("enqueued"));
+    assert!(node.probes.process(pid).unwrap().flags & process::FROM_START != 0);
+    run.finish();
+}
+
+#[test]
+fn gaps_cover_all_time_since_the_first_enqueue() {
+    if !permitted() {
+        return;
+    }
+    let mut node = node();
+    for name in ["event", "streams", "legacy", "proofs"] {
+        let (mut run, pid, at) = sequence(&mut node, name);
+        let began = run.until("began");
+        let all: u64 = node.probes.gaps(pid).values().map(|gap| gap.total).sum();
+        assert!(near(all, at - began, ms(1)) && all <= at - began, "{name}: {all} of {}", at - began);
+        for (key, gap) in node.probes.gaps(pid) {
+            assert_eq!(gap.doings.iter().sum::<u64>(), gap.total, "{key:?}");
+        }
+        run.finish();
+    }
+}
+
+#[test]
+fn a_device_is_drained_only_when_all_that_was_enqueued_is_known_complete() {
+    if !permitted() {
+        return;
+    }
+    let mut node = node();
+    for name in ["event", "streams", "legacy", "proofs"] {
+        let (mut run, pid, _) = sequence(&mut node, name);
+        let said = run.until("drained");
+        let drained = node.probes.gaps_of(pid, gap::DRAINED);
+        assert!(near(drained.total, said, ms(1)), "{name}: {} ns drained, {said} in truth", drained.total);
+        run.finish();
+    }
+}
+
+#[test]
+fn copies_have_the_bytes_and_the_direction_that_the_caller_states() {
+    if !permitted() {
+        return;
+    }
+    let mut node = node();
+    let (mut run, pid, _) = sequence(&mut node, "copies");
+    let using = node.probes.uses(pid)[&0];
+    assert_eq!(using.bytes_to_device, run.until("up"));
+    assert_eq!(using.bytes_to_host, run.until("down"));
+    assert_eq!(using.bytes_other, run.until("other"));
+    assert!(using.copy_wait > 0 && using.sync_wait > 0);
+    run.finish();
+}
+
+#[test]
+fn devices_are_known_by_the_identity_that_the_process_asked_for() {
+    if !permitted() {
+        return;
+    }
+    let mut node = node();
+    let (mut run, pid, _) = sequence(&mut node, "event");
+    let uuid = node.probes.uuid(pid, 0).unwrap();
+    assert_eq!(u64::from_be_bytes(uuid[..8].try_into().unwrap()), run.until("uuid"));
+    run.finish();
+}
+
+fn number(text: &str, key: &str) -> f64 {
+    let (_, rest) = text.split_once(&format!("\"{key}\":")).unwrap();
+    rest.split([',', '}']).next().unwrap().parse().unwrap()
+}
+
+/// Runs a workload program for two seconds; its process, when it was looked at, and its own account.
+fn workload(node: &mut Node, words: &[&str]) -> (u32, String) {
+    let report = node.path("report.json").to_string_lossy().into_owned();
+    let mut all = vec!["workload", words[0], "--seconds", "2", "--report", &report];
+    all.extend(&words[1..]);
+    let mut run = node.start(&all);
+    let pid = run.pid();
+    run.go();
+    run.finish();
+    (pid, std::fs::read_to_string(report).unwrap())
+}
+
+#[test]
+fn every_launch_is_counted_and_drained_gaps_are_the_waits() {
+    if !permitted() {
+        return;
+    }
+    let mut node = node();
+    let file = node.path("data-of-waiter").to_string_lossy().into_owned();
+    std::fs::write(&file, vec![7_u8; 64 << 20]).unwrap();
+    let plans: [(&[&str], u32); 5] = [
+        (&["waiter", "--wait", "sleep", "--wait-us", "10000"], doing::TIMER),
+        (&["waiter", "--wait", "cpu", "--wait-us", "10000"], doing::CPU),
+        (&["waiter", "--wait", "lock", "--wait-us", "30000"], doing::LOCK),
+        (&["waiter", "--wait", "disk", "--read-kib", "4096", "--file", &file], doing::DISK_READ),
+        (&["trainer", "--host-us", "3000"], doing::CPU),
+    ];
+    for (words, class) in plans {
+        let (pid, report) = workload(&mut node, words);
+        let using = node.probes.uses(pid)[&0];
+        assert_eq!(using.launches as f64, number(&report, "kernels"), "{words:?}");
+        let drained = node.probes.gaps_of(pid, gap::DRAINED);
+        let synced = node.probes.gaps_of(pid, gap::SYNC);
+        eprintln!("{words:?} {drained:?}\n{synced:?}\n{report}");
+        let waited = if words[0] == "waiter" {
+            number(&report, "wait_s")
+        } else {
+            // Its host work, which takes longer on a busy machine: what is left of its time.
+            let wall = (number(&report, "end_ns") - number(&report, "start_ns")) / 1e9;
+            wall - number(&report, "sync_s") - number(&report, "launch_s")
+        };
+        let seconds = drained.total as f64 / 1e9;
+        assert!(
+            (seconds - waited).abs() < ms(50) as f64 / 1e9 + waited * 0.05,
+            "{words:?}: drained {seconds}, waited {waited}"
+        );
+        // What a thread waits for, if it does: waking, and copying what came, takes a CPU, and on a busy machine waits
+        // for one.
+        let first = if class == doing::CPU { doing::CPU } else { doing::DISK_READ };
+        let ranked = drained.doings.iter().enumerate().skip(first as usize);
+        let ranked = ranked.filter(|(of, _)| *of != doing::CPU_WAIT as usize);
+        let most = ranked.max_by_key(|(_, ns)| **ns).unwrap().0;
+        assert_eq!(most, class as usize, "{words:?}: {drained:?}");
+        assert!((using.sync_wait as f64 / 1e9 - number(&report, "sync_s")).abs() < 0.05, "{words:?}");
+    }
+}
+
+#[test]
+fn without_return_probes_launches_count_and_waits_that_the_driver_never_makes_end_a_synchronisation() {
+    if !permitted() {
+        return;
+    }
+    let mut node = poorer_node();
+    let (pid, report) = workload(&mut node, &["waiter", "--wait", "sleep", "--wait-us", "10000"]);
+    let using = node.probes.uses(pid).into_values().next().unwrap();
+    assert_eq!(using.launches as f64, number(&report, "kernels"));
+    let drained = node.probes.gaps_of(pid, gap::DRAINED).total as f64 / 1e9;
+    let waited = number(&report, "wait_s");
+    assert!((drained - waited).abs() < 0.05 + waited * 0.05, "drained {drained}, waited {waited}");
+}
+
+#[test]
+fn after_its_loader_is_killed_nothing_stays_attached() {
+    if !permitted() {
+        return;
+    }
+    let library = node().path("own/libcuda.so.1");
+    std::fs::create_dir_all(library.parent().unwrap()).unwrap();
+    std::fs::copy(node().path("lib/libcuda.so.1"), &library).unwrap();
+    let mut loader = Command::new(env!("CARGO_BIN_EXE_probed"))
+        .args(["hold", &library.to_string_lossy()])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(loader.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert!(line.trim().parse::<u32>().unwrap() > 60, "{line}");
+    let probed = || {
+        // A probe is a breakpoint in the page that a process maps.
+        let mut run = Command::new(env!("CARGO_BIN_EXE_probed"));
+        let run = run.args(["bytes", &library.to_string_lossy()]).output().unwrap();
+        String::from_utf8(run.stdout).unwrap()
+    };
+    assert_eq!(probed().trim(), "204", "cuInit is probed by an int3");
+    loader.kill().unwrap();
+    loader.wait().unwrap();
+    let patience = now() + ms(60_000);
+    while probed().trim() != "116" {
+        assert!(now() < patience, "still probed: {}", probed());
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+}
+
+#[test]
+fn snapshots_cut_gaps_without_losing_or_doubling_time() {
+    if !permitted() {
+        return;
+    }
+    let mut node = node();
+    let report = node.path("report-of-snapshots.json").to_string_lossy().into_owned();
+    let words = [
+        "workload",
+        "waiter",
+        "--wait",
+        "sleep",
+        "--wait-us",
+        "50000",
+        "--seconds",
+        "2",
+        "--report",
+        &report,
+    ];
+    let mut run = node.start(&words);
+    let pid = run.pid();
+    run.go();
+    let mut last = (0, 0);
+    let mut first = None;
+    // While it lives: what goes on after a thread's end is unknown.
+    let end = now() + 1_500_000_000;
+    while now() < end {
+        std::thread::sleep(std::time::Duration::from_millis(13));
+        let at = now();
+        node.probes.flush(pid, at);
+        let open = |node: &Node| node.probes.uses(pid).get(&0).and_then(Use::open_gap);
+        let before = open(&node);
+        let gaps = node.probes.gaps(pid);
+        let sum: u64 = gaps.values().map(|gap| gap.total).sum();
+        // While the process goes on no gap may end between two readings.
+        if let Some((_, since)) = before.filter(|_| before == open(&node)) {
+            let start = since - sum;
+            // From the first enqueue to the last cut every nanosecond is in one gap.
+            assert_eq!(start, *first.get_or_insert(start), "after {} ms", (since - start) / 1_000_000);
+            assert!(since >= at && sum >= last.1);
+            last = (at, sum);
+        }
+        assert!(gaps.values().all(|gap| gap.doings.iter().sum::<u64>() == gap.total));
+    }
+    run.finish();
+    let report = std::fs::read_to_string(report).unwrap();
+    let drained = node.probes.gaps_of(pid, gap::DRAINED);
+    // The last one was never followed by an enqueue; it is in no cut either if it began after the last.
+    let steps = number(&report, "steps") as u64;
+    assert!(drained.count == steps || drained.count + 1 == steps, "{} of {steps}", drained.count);
+    let asleep = drained.doings[doing::TIMER as usize] + drained.doings[doing::CPU_WAIT as usize];
+    assert!(
+        asleep * 10 > drained.total * 9,
+        "{drained:?} {:?} {:?}",
+        node.probes.gaps(pid),
+        node.probes.drops()
+    );
+}
+
+#[test]
+fn threads_that_share_a_device_share_its_time() {
+    if !permitted() {
+        return;
+    }
+    let mut node = node();
+    let words = ["trainer", "--threads", "4", "--kernel-us", "100", "--kernels", "5", "--host-us", "200"];
+    let (pid, report) = workload(&mut node, &words);
+    let using = node.probes.uses(pid)[&0];
+    assert_eq!(using.launches as f64, number(&report, "kernels"));
+    let gaps = node.probes.gaps(pid);
+    let sum: u64 = gaps.values().map(|gap| gap.total).sum();
+    let (_, since) = using.open_gap().unwrap();
+    // All that began was ended by somebody, and no time is in two gaps.
+    let wall = (number(&report, "end_ns") - number(&report, "start_ns")) as u64;
+    assert!(sum <= wall && sum + ms(100) > wall, "{sum} of {wall}");
+    assert!(since > 0 && using.waiting == 0);
+    assert!(gaps.values().all(|gap| gap.doings.iter().sum::<u64>() == gap.total));
+    // Nothing is outstanding at the end, and the count of busy streams has found its way back.
+    assert_eq!(using.outstanding & 0xff_ffff, 0, "{using:?}");
+}
+
+#[test]
+fn a_process_that_came_before_the_probes_is_never_drained_until_its_whole_context_was_waited_for() {
+    if !permitted() {
+        return;
+    }
+    let mut node = node();
+    for (name, drains) in [("streams", false), ("proofs", true)] {
+        let mut run = node.start(&["cuda", name]);
+        let pid = run.pid();
+        node.probes.declare(pid, process::LATE);
+        run.go();
+        let truth = run.until("drained");
+        node.probes.flush(pid, now());
+        assert!(node.probes.process(pid).unwrap().flags & process::FROM_START == 0);
+        let drained = node.probes.gaps_of(pid, gap::DRAINED).total;
+        if drains {
+            // Of three pauses only the one after the context's synchronisation.
+            assert!(near(drained, truth / 3, ms(3)), "{name}: {drained} of {truth}");
+        } else {
+            assert_eq!(drained, 0, "{name}");
+        }
+        run.finish();
+    }
+}
+
+#[test]
+fn an_ignored_process_leaves_no_trace() {
+    if !permitted() {
+        return;
+    }
+    let mut node = node();
+    let mut run = node.start(&["cuda", "copies"]);
+    let pid = run.pid();
+    node.probes.declare(pid, process::IGNORED);
+    run.go();
+    run.until("ended");
+    assert!(node.probes.uses(pid).is_empty() && node.probes.gaps(pid).is_empty());
+    assert!(node.probes.tasks().values().all(|task| task.tgid != pid));
+    run.finish();
+}
