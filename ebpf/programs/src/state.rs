@@ -107,10 +107,6 @@ fn record(entry: &Entry, task: &mut Task) {
         event.device_seq = drained::device_seq(using);
     }
     let at = Handle { handle: entry.second(), tgid: task.tgid, reserved: 0 };
-    if event.capture != 0 {
-        // The handle's earlier record outside of the capture is what a synchronisation still waits for: but it is an
-        // error to ask for that, so it may go.
-    }
     if EVENTS.insert(&at, &event, 0).is_err() {
         dropped(drop::EVENTS);
     }
