@@ -81,6 +81,22 @@ dashboards:
 dashboards-json:
     deploy/dashboards/generate.py
 
+# Rebuilds the kernel programs (needs rust-src and bpf-linker 0.10.4).
+bpf:
+    ebpf/programs/build.sh
+
+# The committed kernel programs are what their sources give.
+bpf-check:
+    built=$(mktemp -d) && ebpf/programs/build.sh "$built" && cmp "$built/warpmeter.o" ebpf/objects/warpmeter.o && rm -r "$built"
+
+# The tests of the kernel programs on other kernels, under emulation; the directories hold their unpacked packages.
+bpf-kernels *directories:
+    NOCAPTURE=1 ebpf/tests/programs/kernels.sh {{ directories }}
+
+# What a probe costs: launches, synchronisation, context switches, other system calls.
+bpf-costs:
+    tests/probes.sh
+
 # Licences, bans and sources of dependencies.
 deny:
     cargo deny --offline check bans licenses sources
