@@ -221,8 +221,12 @@ fn node(config: &Config, view: &View, findings: &mut Findings) {
         } else {
             (Mark::Missing, "no source says who holds which device: all of it counts as unallocated")
         };
-        let remedy = "mount the kubelet's /var/lib/kubelet/pod-resources, or name pods and their devices in a file: \
-                      [pods] file";
+        // Who has chosen it needs no advice.
+        let remedy = if config.pods == Pods::None {
+            "[pods] source is \"none\""
+        } else {
+            "mount the kubelet's /var/lib/kubelet/pod-resources, or name pods and their devices in a file: [pods] file"
+        };
         findings.add("pods", mark, what, remedy);
     }
     if config.names.is_none() {

@@ -77,17 +77,23 @@ pub fn holders<'p>(
         }
     }
     let mut unresolved = 0;
-    let mut granted: BTreeMap<DeviceId, BTreeSet<(Owner, GrantPart)>> = BTreeMap::new();
+    let mut claims: Vec<Claim<'p>> = Vec::new();
     for pod in pods {
         for Grant { container, device, part } in &pod.grants {
-            let devices = resolve(device, gpus).map(|device| divided(device, gpus)).unwrap_or_default();
-            if devices.is_empty() {
-                unresolved += 1;
+            match resolve(device, gpus) {
+                Some(device) if !divided(device.clone(), gpus).is_empty() => {
+                    claims.push(Claim { uid: &pod.uid, container, device, part: *part });
+                }
+                _ => unresolved += 1,
             }
-            for device in devices {
-                let owner = Owner::Pod { uid: pod.uid.clone(), container: container.clone() };
-                granted.entry(device).or_default().insert((owner, *part));
-            }
+        }
+    }
+    settle(&mut claims, gpus, alive);
+    let mut granted: BTreeMap<DeviceId, BTreeSet<(Owner, GrantPart)>> = BTreeMap::new();
+    for Claim { uid, container, device, part } in claims {
+        for device in divided(device, gpus) {
+            let owner = Owner::Pod { uid: uid.clone(), container: Arc::clone(container) };
+            granted.entry(device).or_default().insert((owner, part));
         }
     }
     for device in replicas.keys() {
@@ -95,8 +101,7 @@ pub fn holders<'p>(
     }
     let held = granted
         .into_iter()
-        .map(|(device, mut grants)| {
-            settle(&mut grants, &alive);
+        .map(|(device, grants)| {
             let count = replicas.get(&device).copied();
             (device, weigh(&grants, count, redistribute))
         })
@@ -104,25 +109,61 @@ pub fn holders<'p>(
     (held, unresolved)
 }
 
-/// Where several pods claim all of a device, or the same replica of it, drops the claims of those without live
-/// processes if another has some.
-fn settle(grants: &mut BTreeSet<(Owner, GrantPart)>, alive: impl Fn(&PodUid) -> bool) {
-    let pod = |owner: &Owner| match owner {
-        Owner::Pod { uid, .. } => Some(uid.clone()),
-        _ => None,
-    };
-    let mut claims: BTreeMap<GrantPart, BTreeSet<PodUid>> = BTreeMap::new();
-    for (owner, part) in grants.iter().filter(|(_, part)| !matches!(part, GrantPart::Fraction(_))) {
-        claims.entry(*part).or_default().extend(pod(owner));
-    }
-    for (part, pods) in claims {
-        let living: BTreeSet<&PodUid> = pods.iter().filter(|uid| alive(uid)).collect();
-        if pods.len() > 1 && !living.is_empty() {
-            grants.retain(|(owner, other)| {
-                *other != part || pod(owner).is_none_or(|uid| living.contains(&uid))
-            });
+/// What a pod was granted, of a device that exists.
+struct Claim<'p> {
+    uid: &'p PodUid,
+    container: &'p Arc<str>,
+    device: DeviceId,
+    part: GrantPart,
+}
+
+/// What pods with live processes claim of one GPU.
+#[derive(Default)]
+struct Living<'p> {
+    devices: BTreeSet<Option<&'p MigId>>,
+    parts: BTreeSet<(Option<&'p MigId>, GrantPart)>,
+}
+
+impl Living<'_> {
+    /// Whether somebody alive claims what overlaps with `part` of `mig`, on a GPU in MIG mode or not.
+    fn overlaps(&self, mig: Option<&MigId>, part: GrantPart, in_mig_mode: bool) -> bool {
+        if in_mig_mode && (mig.is_none() || self.devices.contains(&None)) {
+            return true;
+        }
+        match part {
+            GrantPart::Whole => self.devices.contains(&mig),
+            GrantPart::Replica(_) => {
+                self.parts.contains(&(mig, part)) || self.parts.contains(&(mig, GrantPart::Whole))
+            }
+            GrantPart::Fraction(_) => self.parts.contains(&(mig, GrantPart::Whole)),
         }
     }
+}
+
+/// Where the claims of several pods overlap, drops those of pods without live processes if another has some, and with
+/// them all that they claim of that GPU: it was granted before the GPU was divided anew, or given on.
+fn settle(claims: &mut Vec<Claim<'_>>, gpus: &Gpus, alive: impl Fn(&PodUid) -> bool) {
+    let pods: BTreeSet<&PodUid> = claims.iter().map(|claim| claim.uid).collect();
+    let alive: BTreeSet<&PodUid> = pods.into_iter().filter(|uid| alive(uid)).collect();
+    let mut living: BTreeMap<&GpuId, Living<'_>> = BTreeMap::new();
+    for claim in claims.iter().filter(|claim| alive.contains(claim.uid)) {
+        let of_gpu = living.entry(&claim.device.gpu).or_default();
+        of_gpu.devices.insert(claim.device.mig.as_ref());
+        of_gpu.parts.insert((claim.device.mig.as_ref(), claim.part));
+    }
+    let in_mig_mode = |gpu: &GpuId| gpus.get(gpu).is_some_and(|gpu| gpu.mig.is_some());
+    let overtaken = |claim: &Claim<'_>| {
+        !alive.contains(claim.uid)
+            && living.get(&claim.device.gpu).is_some_and(|living| {
+                living.overlaps(claim.device.mig.as_ref(), claim.part, in_mig_mode(&claim.device.gpu))
+            })
+    };
+    let gone: BTreeSet<(PodUid, GpuId)> = claims
+        .iter()
+        .filter(|claim| overtaken(claim))
+        .map(|claim| (claim.uid.clone(), claim.device.gpu.clone()))
+        .collect();
+    claims.retain(|claim| !gone.contains(&(claim.uid.clone(), claim.device.gpu.clone())));
 }
 
 /// Weights in units of which a whole device has `count` × one billion: exact for replicas and fractions alike.

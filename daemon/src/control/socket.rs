@@ -7,6 +7,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 
 /// The listening end. Dropped, the socket is removed.
 #[derive(Debug)]
@@ -30,7 +31,7 @@ impl Socket {
             Ok(metadata) if !metadata.file_type().is_socket() => {
                 return Err(std::io::Error::other("a file that is no socket is there"));
             }
-            Ok(_) if UnixStream::connect(path).is_ok() => {
+            Ok(_) if is_listened_on(path) => {
                 return Err(std::io::Error::other("another daemon listens there"));
             }
             _ => {}
@@ -88,6 +89,15 @@ fn lock(path: &Path) -> std::io::Result<File> {
         Err(rustix::io::Errno::WOULDBLOCK) => Err(std::io::Error::other("another daemon listens there")),
         Err(error) => Err(error.into()),
     }
+}
+
+/// Whether somebody listens at `path`. Does not wait for one who takes no connections.
+fn is_listened_on(path: &Path) -> bool {
+    let Ok(address) = SocketAddrUnix::new(path) else { return false };
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None);
+    let connected = socket.and_then(|socket| connect(&socket, &address));
+    matches!(connected, Ok(()) | Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INPROGRESS))
 }
 
 /// `path` with more behind its name.

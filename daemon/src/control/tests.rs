@@ -132,3 +132,23 @@ fn a_socket_that_was_removed_or_replaced_by_another_is_made_anew_and_the_others_
         soon(|| tell(&path, "resume").is_ok());
     });
 }
+
+#[test]
+fn a_foreign_listener_that_takes_no_connections_holds_nobody_up() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("control.sock");
+    let _listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    // Its queue is full when no further connection is taken without waiting.
+    let mut waiting = Vec::new();
+    for _ in 0..10_000 {
+        use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+        let socket =
+            socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::NONBLOCK, None).unwrap();
+        if connect(&socket, &SocketAddrUnix::new(&path).unwrap()).is_err() {
+            break;
+        }
+        waiting.push(socket);
+    }
+    let error = Socket::listen(&path).unwrap_err();
+    assert_eq!(error.to_string(), "another daemon listens there");
+}
