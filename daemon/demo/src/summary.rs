@@ -63,7 +63,7 @@ pub(crate) fn table(metrics: &[Series], end: Option<(&[Series], &BTreeMap<String
     let last = end.map(|(metrics, _)| self::figures(metrics)).unwrap_or_default();
     let mut text = String::new();
     let truth_head = if end.is_some() { "  true s   error" } else { "" };
-    let head = "pod                     device           held s  active    idle unknown    cost $   waste $";
+    let head = "pod                     device           held s  active stalled    idle unknown    cost $   waste $";
     line(&mut text, &format!("{head}  used s{truth_head}  not active, mostly"));
     for role in &CAST {
         let Some(figures) = pods.get(role.name) else { continue };
@@ -71,10 +71,11 @@ pub(crate) fn table(metrics: &[Series], end: Option<(&[Series], &BTreeMap<String
         let held = figures.active + figures.idle + figures.stalled + figures.unknown;
         let share = |amount: f64| if held > 0.0 { 100.0 * amount / held } else { 0.0 };
         let mut row = format!(
-            "{:<23} {:<15} {held:>7.2} {:>6.1}% {:>6.1}% {:>6.1}% {:>9.5} {:>9.5} {:>7.2}",
+            "{:<23} {:<15} {held:>7.2} {:>6.1}% {:>6.1}% {:>6.1}% {:>6.1}% {:>9.5} {:>9.5} {:>7.2}",
             format!("{}/{}", role.namespace, role.name),
             device(role),
             share(figures.active),
+            share(figures.stalled),
             share(figures.idle),
             share(figures.unknown),
             figures.cost,
