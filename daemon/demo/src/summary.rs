@@ -63,7 +63,8 @@ pub(crate) fn table(metrics: &[Series], end: Option<(&[Series], &BTreeMap<String
     let last = end.map(|(metrics, _)| self::figures(metrics)).unwrap_or_default();
     let mut text = String::new();
     let truth_head = if end.is_some() { "  true s   error" } else { "" };
-    let head = "pod                     device           held s  active stalled    idle unknown    cost $   waste $";
+    let head =
+        "pod                     device           held s  active stalled    idle unknown    cost $   waste $";
     line(&mut text, &format!("{head}  used s{truth_head}  not active, mostly"));
     for role in &CAST {
         let Some(figures) = pods.get(role.name) else { continue };
