@@ -210,12 +210,15 @@ fn broken_syntax_does_not_hide_the_problems_after_it() {
 fn prices_are_exact_decimals() {
     for (text, micros) in
         [("2.95", 2_950_000), ("0", 0), ("0.000001", 1), ("1_000.5", 1_000_500_000), ("3.0000000", 3_000_000)]
+            // As Helm writes large numbers, and what is set on its command line.
+            .into_iter()
+            .chain([("5e+05", 500_000_000_000), ("\"2.95\"", 2_950_000)])
     {
         let config = Config::parse(&format!("[price]\nH100 = {text}\n")).unwrap();
         let models = [("H100".to_owned(), Quote::configured(Price(micros)))];
         assert_eq!(config.price.book.models, models, "{text}");
     }
-    for text in ["0.0000001", "nan", "inf", "1e3", "0x10", "1000001", "\"2\"", "true"] {
+    for text in ["0.0000001", "nan", "inf", "1e7", "0x10", "1000001", "\"two\"", "\"\"", "true"] {
         assert_eq!(problems(&format!("[price]\nH100 = {text}\n")).len(), 1, "{text}");
     }
 }
@@ -224,7 +227,7 @@ fn prices_are_exact_decimals() {
 fn problems_inside_a_table_of_prices_have_their_own_places() {
     let found = problems(
         "[price]\nH100 = { price = -1, as_of = \"yesterday\", sauce = 1 }\nA100 = { source = \"x\" }\nowned = { years = 0, \
-         residual = 2 }\nhost_share = 1\ndiscount = 0.0000001\ncapacity_type = \"cheap\"\nbuilt_in = true\nnode = \"1\"\n",
+         residual = 2 }\nhost_share = 1\ndiscount = 0.0000001\ncapacity_type = \"cheap\"\nbuilt_in = true\nnode = \"one\"\n",
     );
     let starts = [
         "2:18 `price` in [price.H100]",

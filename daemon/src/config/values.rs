@@ -192,6 +192,8 @@ fn millionths(value: &DeValue<'_>, wanted: &str, range: RangeInclusive<u64>) -> 
     let text = match value {
         DeValue::Integer(integer) if integer.radix() == 10 => integer.as_str(),
         DeValue::Float(float) => float.as_str(),
+        // As Helm writes what is set on its command line.
+        DeValue::String(text) => text,
         other => return Err(format!("wants {wanted}, got {}", other.type_str())),
     };
     let micros = micros(&text.replace('_', "")).filter(|micros| range.contains(micros));
