@@ -9,6 +9,9 @@ use crate::prices::PriceSource;
 
 const SECTION: &str = "prices";
 
+/// Nanoseconds in a day.
+const DAY: u64 = 86_400_000_000_000;
+
 /// From how many days on a figure is called old, as the alert does.
 const OLD: u64 = 90;
 
@@ -47,6 +50,14 @@ fn judge(quote: &Quote, wall: u64, what: String, set: &str, findings: &mut Findi
         }
         (_, Some(age)) => {
             (format!("{what}, which is {age} days ago"), format!("see whether it still holds: {set}"))
+        }
+        (_, None) if quote.as_of.is_some_and(|date| u64::from(date.days()) > wall / DAY + 1) => {
+            (format!("{what}, which is yet to come"), format!("give the day on which it was true: {set}"))
+        }
+        // A figure without a day is never called old: who wants to hear of that gives it one.
+        (_, None) if quote.as_of.is_none() => {
+            let remedy = "give its day to hear when it is old: { price = …, as_of = \"…\", source = \"…\" }";
+            return findings.add(SECTION, Mark::Works, what, remedy);
         }
         (_, None) => return findings.add(SECTION, Mark::Works, what, ""),
     };
@@ -101,6 +112,8 @@ mod tests {
             (Origin::File, Some("2026-09-01"), Mark::Works),
             (Origin::File, Some("2026-08-31"), Mark::Degraded),
             (Origin::BuiltIn, Some("2026-11-30"), Mark::Degraded),
+            (Origin::File, Some("2026-12-01"), Mark::Works),
+            (Origin::File, Some("2029-01-01"), Mark::Degraded),
         ] {
             let mut findings = Findings::default();
             judge(&quote(origin, as_of), wall, "x".into(), "y", &mut findings);
