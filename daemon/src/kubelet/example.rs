@@ -83,7 +83,9 @@ mod tests {
         for _ in 0..all.len() {
             all.rotate_left(1);
             let mut kept = None;
-            all.iter().for_each(|found| Example::keep(&mut kept, *found));
+            for found in &all {
+                Example::keep(&mut kept, *found);
+            }
             let text = kept.unwrap().to_string();
             assert_eq!(text, r#""x\n" of "r", which container "c" of pod "ns/p" holds"#);
         }

@@ -46,7 +46,9 @@ impl Naming {
             let newest = self.known.get(name).cloned();
             let rest = self.without_older(entries, name, newest.as_ref(), logs, &mut pods);
             let mut holding = Holding::default();
-            rest.into_iter().for_each(|entry| holding.add(entry.clone()));
+            for entry in rest {
+                holding.add(entry.clone());
+            }
             let uid = match newest {
                 Some(uid) => uid,
                 // Nothing would be known of it but its name.

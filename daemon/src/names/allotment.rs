@@ -28,11 +28,8 @@ const INDEX: &str = "ALIYUN_COM_GPU_MEM_IDX";
 const UNITS: &str = "ALIYUN_COM_GPU_MEM_POD";
 const OF: &str = "ALIYUN_COM_GPU_MEM_DEV";
 
-/// An annotation that says something of GPUs, but not what.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Unclear;
-
-/// What the pod's containers were given, in order; nothing if no annotation says.
+/// What the pod's containers were given, in order; nothing if no annotation says so, and none if one does not say
+/// clearly what.
 ///
 /// `containers` are those of its specification without the `init` containers, both in order. Schedulers number
 /// either.
@@ -40,7 +37,7 @@ pub(super) fn read(
     annotations: &BTreeMap<String, String>,
     init: &[Arc<str>],
     containers: &[Arc<str>],
-) -> Result<Vec<Allotment>, Unclear> {
+) -> Option<Vec<Allotment>> {
     let value = |key: &str| annotations.get(key).map(String::as_str).filter(|value| !value.is_empty());
     let mut found = if let Some(text) = HAMI.iter().find_map(|key| value(key)) {
         hami(bounded(text)?, init, containers)?
@@ -49,25 +46,25 @@ pub(super) fn read(
     } else if let (Some(index), Some(units)) = (value(INDEX), value(UNITS)) {
         older(index, units, value(OF), containers)?
     } else {
-        return Ok(Vec::new());
+        return Some(Vec::new());
     };
     if found.len() > MOST {
-        return Err(Unclear);
+        return None;
     }
     found.sort();
-    Ok(found)
+    Some(found)
 }
 
-fn bounded(text: &str) -> Result<&str, Unclear> {
-    if text.len() <= LONGEST { Ok(text) } else { Err(Unclear) }
+fn bounded(text: &str) -> Option<&str> {
+    if text.len() <= LONGEST { Some(text) } else { None }
 }
 
-fn hami(text: &str, init: &[Arc<str>], containers: &[Arc<str>]) -> Result<Vec<Allotment>, Unclear> {
+fn hami(text: &str, init: &[Arc<str>], containers: &[Arc<str>]) -> Option<Vec<Allotment>> {
     // Each container's devices end with a semicolon.
     let parts: Vec<&str> = text.strip_suffix(';').unwrap_or(text).split(';').collect();
     let given = |part: &&str| part.contains(',');
     if !parts.iter().any(given) {
-        return Ok(Vec::new());
+        return Some(Vec::new());
     }
     // Some versions leave out the containers before the first that has a GPU, and then it is not known whose is whose.
     let all: Vec<&Arc<str>> = if parts.len() == containers.len() {
@@ -75,18 +72,18 @@ fn hami(text: &str, init: &[Arc<str>], containers: &[Arc<str>]) -> Result<Vec<Al
     } else if parts.len() == init.len() + containers.len() {
         init.iter().chain(containers).collect()
     } else {
-        return Err(Unclear);
+        return None;
     };
     let mut found = Vec::new();
     for (part, container) in parts.iter().zip(all) {
         for device in part.split(':').filter(given) {
             if found.len() > MOST {
-                return Err(Unclear);
+                return None;
             }
-            found.push(hami_device(device, container).ok_or(Unclear)?);
+            found.push(hami_device(device, container)?);
         }
     }
-    Ok(found)
+    Some(found)
 }
 
 fn hami_device(text: &str, container: &Arc<str>) -> Option<Allotment> {
@@ -104,38 +101,33 @@ fn hami_device(text: &str, container: &Arc<str>) -> Option<Allotment> {
     Some(Allotment { container: Arc::clone(container), device, share })
 }
 
-fn gpushare(text: &str, containers: &[Arc<str>]) -> Result<Vec<Allotment>, Unclear> {
-    let given: BTreeMap<String, BTreeMap<String, u64>> = serde_json::from_str(text).map_err(|_| Unclear)?;
+fn gpushare(text: &str, containers: &[Arc<str>]) -> Option<Vec<Allotment>> {
+    let given: BTreeMap<String, BTreeMap<String, u64>> = serde_json::from_str(text).ok()?;
     let mut found = Vec::new();
     for (place, devices) in given {
-        let place: usize = place.parse().map_err(|_| Unclear)?;
-        let container = containers.get(place).ok_or(Unclear)?;
+        let place: usize = place.parse().ok()?;
+        let container = containers.get(place)?;
         for (minor, units) in devices.into_iter().filter(|(_, units)| *units > 0) {
-            let device = DeviceRef::Minor(minor.parse().map_err(|_| Unclear)?);
+            let device = DeviceRef::Minor(minor.parse().ok()?);
             let share = Share::Units { units, of: None };
             found.push(Allotment { container: Arc::clone(container), device, share });
         }
     }
-    Ok(found)
+    Some(found)
 }
 
-fn older(
-    index: &str,
-    units: &str,
-    of: Option<&str>,
-    containers: &[Arc<str>],
-) -> Result<Vec<Allotment>, Unclear> {
+fn older(index: &str, units: &str, of: Option<&str>, containers: &[Arc<str>]) -> Option<Vec<Allotment>> {
     // Not placed yet.
     if index == "-1" {
-        return Ok(Vec::new());
+        return Some(Vec::new());
     }
     // It says nothing of how several containers divide what the pod was given.
-    let [container] = containers else { return Err(Unclear) };
-    let device = DeviceRef::Minor(index.parse().map_err(|_| Unclear)?);
-    let units: u64 = units.parse().map_err(|_| Unclear)?;
-    let of = of.map(str::parse).transpose().map_err(|_| Unclear)?;
+    let [container] = containers else { return None };
+    let device = DeviceRef::Minor(index.parse().ok()?);
+    let units: u64 = units.parse().ok()?;
+    let of = of.map(str::parse).transpose().ok()?;
     if units == 0 || of.is_some_and(|of| units > of) {
-        return Err(Unclear);
+        return None;
     }
-    Ok(vec![Allotment { container: Arc::clone(container), device, share: Share::Units { units, of } }])
+    Some(vec![Allotment { container: Arc::clone(container), device, share: Share::Units { units, of } }])
 }

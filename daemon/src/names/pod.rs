@@ -130,7 +130,7 @@ impl Pod {
             return None;
         }
         let allotments = self.allotments();
-        let clear = allotments.is_ok();
+        let clear = allotments.is_some();
         let names = PodNames {
             uid: PodUid::new(uid.as_str()),
             namespace: metadata.namespace.as_str().into(),
@@ -143,7 +143,7 @@ impl Pod {
         Some((names, clear))
     }
 
-    fn allotments(&self) -> Result<Vec<Allotment>, allotment::Unclear> {
+    fn allotments(&self) -> Option<Vec<Allotment>> {
         let names = |all: &[Named]| -> Vec<Arc<str>> {
             all.iter().map(|named| text::shown(&named.name, NAME)).collect()
         };

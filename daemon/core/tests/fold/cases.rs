@@ -389,8 +389,10 @@ fn a_whole_grant_of_a_divided_gpu_is_of_all_its_instances() {
     assert_eq!(node.view.accounts.len(), 2);
 }
 
+type Shares<'a> = &'a [(&'a str, Share)];
+
 /// What a scheduler noted for the pod `p`, whose plugin does as it says.
-fn allotted(shares: &[(&str, Share)]) -> Fact {
+fn allotted(shares: Shares<'_>) -> Fact {
     let Pod { uid, namespace, name, containers, info, .. } = pod("p", &[]);
     let allotment = |(device, share): &(&str, Share)| Allotment {
         container: "main".into(),
@@ -406,7 +408,7 @@ fn what_a_scheduler_noted_replaces_the_parts_that_the_kubelet_names_of_a_deferre
     let percent = |percent| Share::Compute(Ppb::percent(percent).unwrap());
     let half = Share::Memory(40 << 30);
     let units = |units, of| Share::Units { units, of };
-    let cases: [(&[(&str, Share)], u64, u64); 8] = [
+    let cases: [(Shares<'_>, u64, u64); 8] = [
         (&[], 100, 0),
         (&[("GPU-b", percent(25))], 0, 250),
         (&[("GPU-b", percent(25)), ("GPU-b", percent(25))], 0, 500),

@@ -60,7 +60,7 @@ fn a_kubelet_that_restarts_takes_no_grant_whatever_it_does_not_list_yet() {
         without(&|pod| pod.containers.clear()),
         without(&|pod| pod.containers.iter_mut().for_each(|container| container.devices.clear())),
         without(&|pod| {
-            pod.containers.iter_mut().for_each(|container| container.devices[0].device_ids.clear())
+            pod.containers.iter_mut().for_each(|container| container.devices[0].device_ids.clear());
         }),
         without(&|pod| {
             pod.containers.truncate(1);
