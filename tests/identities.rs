@@ -2,6 +2,9 @@
 
 mod forms;
 
+use serde_json::{Value, json};
+use warpmeter::names::{self, LabelKeys};
+use warpmeter_core::fact::{Fact, Source};
 use warpmeter_simkubelet::{
     CdiDevice, ClaimResource, ContainerResources, DynamicResource, container, devices, pod,
 };
@@ -219,6 +222,48 @@ fn d18_units_of_memory_are_parts_of_the_only_gpu_that_has_any() {
     node.kubelet.offer(vec![devices("aliyun.com/gpu-mem", &offered)]);
     let main = container("main", vec![devices("aliyun.com/gpu-mem", &offered[..3])]);
     places_on(&mut node, main, FIRST, 0.375);
+}
+
+/// Asserts that `p`, whose `main` the kubelet gave `ids`, holds this share of this device once the API server has
+/// told its annotations, in every order of hearing.
+#[track_caller]
+fn corrects(resource: &str, offered: &[String], ids: &[String], annotations: &Value, at: Device, share: f64) {
+    let list = json!({ "items": [{
+        "metadata": { "uid": UID, "namespace": "research", "name": "p", "annotations": annotations },
+        "spec": { "nodeName": "node-1", "containers": [{ "name": "main" }] },
+    }] });
+    let names = names::parse(list.to_string().as_bytes(), &LabelKeys::default()).unwrap();
+    let mut node = Paper::new();
+    node.options.resources = vec!["aliyun.com/gpu-mem".into()];
+    node.kubelet.offer(vec![devices(resource, offered)]);
+    node.put(Source::Names, Fact::Names(names));
+    places_on(&mut node, container("main", vec![devices(resource, ids)]), at, share);
+}
+
+#[test]
+fn d17_what_hami_notes_is_what_the_pod_has_whatever_slot_the_kubelet_was_told() {
+    let slots: Vec<String> =
+        [0, 1].iter().flat_map(|gpu| (0..10).map(|n| format!("{}-{n}", gpu_id(*gpu)))).collect();
+    let noted = |memory: u64, cores: u64| json!({ "hami.io/vgpu-devices-allocated": format!("{},NVIDIA,{memory},{cores}:;", gpu_id(1)) });
+    corrects("nvidia.com/gpu", &slots, &slots[3..4], &noted(1, 30), SECOND, 0.3);
+    corrects("nvidia.com/gpu", &slots, &slots[3..4], &noted(20 << 10, 0), SECOND, 0.25);
+    corrects("nvidia.com/gpu", &slots, &slots[13..14], &json!({}), SECOND, 0.1);
+    // Another plugin's parts are those that the kubelet names, whatever a pod's author writes.
+    let parts: Vec<String> = (0..4).map(|n| format!("{}::{n}", gpu_id(0))).collect();
+    corrects("nvidia.com/gpu.shared", &parts, &parts[..1], &noted(1, 30), FIRST, 0.25);
+    let whole = [gpu_id(0)];
+    corrects("nvidia.com/gpu", &whole, &whole, &noted(1, 30), FIRST, 1.0);
+}
+
+#[test]
+fn d18_units_of_memory_on_several_gpus_are_of_the_one_that_gpushare_notes() {
+    let offered: Vec<String> =
+        [0, 1].iter().flat_map(|gpu| (0..8).map(|n| format!("{}-_-{n}", uuid(*gpu)))).collect();
+    // The second has the minor number 0.
+    let noted = json!({ "scheduler.framework.gpushare.allocation": "{\"0\":{\"0\":3}}" });
+    corrects("aliyun.com/gpu-mem", &offered, &offered[..3], &noted, SECOND, 0.375);
+    let older = json!({ "ALIYUN_COM_GPU_MEM_IDX": "0", "ALIYUN_COM_GPU_MEM_POD": "3", "ALIYUN_COM_GPU_MEM_DEV": "12" });
+    corrects("aliyun.com/gpu-mem", &offered, &offered[..3], &older, SECOND, 0.25);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use tonic::Code;
-use warpmeter_simkubelet::{Kubelet, Manner, container, devices, pod};
+use warpmeter_simkubelet::{Kubelet, Manner, PodResources, container, devices, pod};
 use warpmeter_tests::cgroup::Cgroups;
 use warpmeter_tests::daemon::Daemon;
 use warpmeter_tests::exposition::Exposition;
@@ -92,6 +92,21 @@ fn t33_a_hundred_scrapes_at_once_ask_the_kubelet_nothing() {
 
 #[test]
 fn a_kubelet_that_restarts_and_knows_nobody_yet_takes_no_pods_time() {
+    takes_no_time(Duration::ZERO, vec![]);
+}
+
+#[test]
+fn a_kubelet_that_restarts_and_does_not_know_devices_yet_takes_no_pods_time() {
+    takes_no_time(Duration::ZERO, vec![pod("ns", "p", vec![container("main", vec![])])]);
+}
+
+#[test]
+fn a_kubelet_that_was_away_for_longer_than_it_has_to_settle_takes_no_pods_time() {
+    takes_no_time(Duration::from_secs(35), vec![]);
+}
+
+/// A kubelet is away for so long, and then lists this for some seconds.
+fn takes_no_time(away: Duration, list: Vec<PodResources>) {
     let sim = Sim::new("[[gpu]]\nmodel = \"H100\"");
     let gpu = sim.gpus[0].uuid.as_str();
     let mut node = one_pod(&sim);
@@ -99,11 +114,17 @@ fn a_kubelet_that_restarts_and_knows_nobody_yet_takes_no_pods_time() {
     let before = daemon.when("the pod", |metrics| held(metrics, "p") > 0.5);
     let (known, calls) = (node.listed(), node.calls().list);
     node.stop().unwrap();
-    node.list(vec![]);
+    std::thread::sleep(away);
+    node.list(list);
     node.start().unwrap();
     daemon.when("it to be asked anew", |_| node.calls().list > calls);
     let until = elapsed(&before, gpu) + 4.0;
     daemon.when("seconds of it", |metrics| elapsed(metrics, gpu) >= until);
+    daemon.until_status("the health to say what is held over", |status| {
+        let sources = status["sources"].as_array().unwrap();
+        let pods = sources.iter().find(|source| source["source"] == "pods").unwrap();
+        pods["reason"].as_str().is_some_and(|reason| reason.contains("held over"))
+    });
     node.list(known);
     let until = until + 3.0;
     let after = daemon.when("more", |metrics| elapsed(metrics, gpu) >= until);

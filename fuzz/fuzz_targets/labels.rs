@@ -1,4 +1,4 @@
-//! The API server's answer, with the labels that anybody can set.
+//! The API server's answer, with the labels and annotations that anybody can set.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
@@ -6,6 +6,7 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     if let Ok(pods) = warpmeter::names::parse(data, &keys) {
         for pod in pods {
             assert!(pod.info.team.len() <= 128 && pod.info.workload.len() <= 253);
+            assert!(pod.allotments.len() <= 256);
         }
     }
 });

@@ -40,6 +40,7 @@ fn a_pod_that_the_api_server_calls_ended_holds_nothing_though_it_is_listed() {
         containers: vec![],
         ended: true,
         info: PodInfo::default(),
+        allotments: vec![],
     };
     node.put(Source::Names, Fact::Names(vec![names]));
     node.pass(2, &[]);

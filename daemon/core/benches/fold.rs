@@ -70,6 +70,7 @@ fn pods(in_mig: bool) -> Fact {
             (DeviceRef::Gpu(uuid(gpu)), GrantPart::Replica(place))
         };
         Pod {
+            deferred: Vec::new(),
             uid: PodUid::new(format!("pod-{index:04}")),
             namespace: format!("ns-{}", index % 5).into(),
             name: format!("trainer-{index}").into(),

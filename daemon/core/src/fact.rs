@@ -368,6 +368,10 @@ pub struct Pod {
     pub containers: Vec<Container>,
     /// What its containers were granted.
     pub grants: Vec<Grant>,
+    /// Containers whose device plugin chooses their GPUs by itself, whatever the kubelet was told: slots of HAMi and
+    /// units of GPU memory. In order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub deferred: Vec<Arc<str>>,
     /// Attributes to report with it.
     #[serde(default)]
     pub info: PodInfo,
@@ -388,6 +392,37 @@ pub struct PodNames {
     pub ended: bool,
     /// Attributes to report with it.
     pub info: PodInfo,
+    /// What a scheduler noted that its containers get of GPUs, which counts for those of [`Pod::deferred`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub allotments: Vec<Allotment>,
+}
+
+/// What a scheduler that knows of parts of GPUs gave a container: its device plugin does as it says.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Allotment {
+    /// The container's name.
+    pub container: Arc<str>,
+    /// The device.
+    pub device: DeviceRef,
+    /// How much of it.
+    pub share: Share,
+}
+
+/// A part of a device as a scheduler states it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Share {
+    /// Of its computing time.
+    Compute(Ppb),
+    /// Bytes of its memory.
+    Memory(u64),
+    /// Units of its memory.
+    Units {
+        /// These.
+        units: u64,
+        /// Of so many; if not stated, of as many as are offered of the device.
+        of: Option<u64>,
+    },
 }
 
 /// A container of a pod.

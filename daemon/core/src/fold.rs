@@ -4,17 +4,20 @@
 //! matter within the lateness bound. Then each changes what is known, and windows whose evidence is complete
 //! are closed, oldest first.
 
+mod allotted;
 mod close;
 mod probes;
 mod report;
 mod tariff;
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use crate::allocate::{self, Gpus, Held};
 use crate::fact::{
-    Board, Container, Discard, Fact, HealthState, PodInfo, PodNames, Pods, Reading, Sample, Source, Throttle,
+    Board, Container, Discard, Fact, HealthState, Pod, PodInfo, PodNames, Pods, Reading, Sample, Source,
+    Throttle,
 };
 use crate::identity::{DeviceId, GpuId, Owner, PodUid, Scope};
 use crate::inventory::{Driver, Gpu, Inventory};
@@ -372,9 +375,20 @@ impl Fold {
         let alive = |uid: &PodUid| living.contains(uid);
         // A kubelet may go on listing a pod that has ended; who knows for certain is believed.
         let ended = |uid: &PodUid| self.names.get(uid).is_some_and(|names| names.ended);
-        let pods = self.pods.pods.iter().filter(|pod| !ended(&pod.uid));
+        let replicas = &self.pods.replicas;
+        let pods: Vec<Cow<'_, Pod>> = self
+            .pods
+            .pods
+            .iter()
+            .filter(|pod| !ended(&pod.uid))
+            .map(|pod| match self.names.get(&pod.uid) {
+                Some(names) => allotted::corrected(pod, &names.allotments, replicas, &gpus),
+                None => Cow::Borrowed(pod),
+            })
+            .collect();
         let redistribute = self.settings.redistribute;
-        let (held, unresolved) = allocate::holders(pods, &self.pods.replicas, &gpus, redistribute, alive);
+        let pods = pods.iter().map(AsRef::as_ref);
+        let (held, unresolved) = allocate::holders(pods, replicas, &gpus, redistribute, alive);
         if unresolved > self.unresolved {
             self.sources.discard(Source::Pods, Discard::DeviceId, unresolved - self.unresolved);
         }

@@ -11,6 +11,7 @@ use warpmeter_core::fact::{DeviceRef, Discard, Grant, GrantPart};
 use super::bounds::{self, Draft, Kept};
 use super::client::{Answer, AskError, Offered};
 use super::dra::{self, Claimed};
+use super::example::{Example, Found};
 use super::id::{self, Id};
 use super::mapping::{Mapping, PodName};
 use super::options::KubeletOptions;
@@ -18,8 +19,6 @@ use super::wire::{Malformed, fields};
 
 /// The longest name that Kubernetes allows.
 const LONGEST_NAME: usize = 253;
-/// How much is shown of an id of no known form.
-const SHOWN: usize = 80;
 
 /// What an answer says.
 #[derive(Debug, Default)]
@@ -35,7 +34,7 @@ pub(super) struct Reading {
     /// Whether there was more of that than is remembered.
     pub more_discarded: bool,
     /// One of the device ids that were not understood, for people.
-    pub example: Option<String>,
+    pub example: Option<Example>,
     /// What became of the question for every device that there is to hold.
     pub offer: Offer,
     /// The GPU of all units of memory, if they are of one.
@@ -132,15 +131,17 @@ impl Reader<'_> {
         let (mut of_one, mut of_several) = (None, false);
         for field in fields(response) {
             let (1, devices) = field? else { continue };
-            wanted(self.options, devices, |id| match id::read(id) {
-                Id::Device(device, GrantPart::Replica(number)) => self.parts.add(device, number),
+            wanted(self.options, devices, |resource, id| match id::read(id) {
+                Id::Device(device, GrantPart::Replica(number)) | Id::Slot(device, number) => {
+                    self.parts.add(device, number);
+                }
                 Id::Device(_, GrantPart::Whole | GrantPart::Fraction(_)) => {}
                 Id::Unit(device, number) => {
                     of_several |= of_one.as_ref().is_some_and(|one| *one != device);
                     of_one = Some(device.clone());
                     self.parts.add(device, number);
                 }
-                Id::Unknown => self.reading.unknown(id),
+                Id::Unknown => self.reading.unknown(Found { id, resource, ..Found::default() }),
             })?;
         }
         match of_one {
@@ -169,11 +170,10 @@ impl Reader<'_> {
             return Ok(());
         };
         let key = PodName { namespace: sound_namespace.into(), name: sound_name.into() };
-        let known = self.holders.take(&key).or_else(|| self.others.take(&key));
-        let mut draft = known.unwrap_or_default();
+        let mut draft = Draft::default();
         for field in fields(pod) {
             let (3, container) = field? else { continue };
-            if !self.container(container, &mut draft)? {
+            if !self.container(container, &key, &mut draft)? {
                 self.reading.discard(Discard::Garbage, (namespace, name));
             }
         }
@@ -186,7 +186,7 @@ impl Reader<'_> {
     }
 
     /// Reads a `ContainerResources`; false if it has no possible name.
-    fn container(&mut self, container: &[u8], draft: &mut Draft) -> Result<bool, Malformed> {
+    fn container(&mut self, container: &[u8], pod: &PodName, draft: &mut Draft) -> Result<bool, Malformed> {
         let mut name = &b""[..];
         for field in fields(container) {
             if let (1, text) = field? {
@@ -197,23 +197,35 @@ impl Reader<'_> {
         let name: Arc<str> = name.into();
         draft.container(&name);
         let Self { options, reading, .. } = self;
+        let (namespace, pod) = (pod.namespace.as_bytes(), pod.name.as_bytes());
+        let at = Found { namespace, pod, container: name.as_bytes(), ..Found::default() };
         for field in fields(container) {
-            let mut grant =
-                |(device, part)| draft.grant(Grant { container: Arc::clone(&name), device, part });
+            let grant = |draft: &mut Draft, device, part| {
+                draft.grant(Grant { container: Arc::clone(&name), device, part });
+            };
             match field? {
-                (2, devices) => wanted(options, devices, |id| match id::read(id) {
-                    Id::Device(device, part) => grant((device, part)),
-                    Id::Unit(device, number) if reading.unit_gpu.as_ref() == Some(&device) => {
-                        grant((device, GrantPart::Replica(number)));
+                (2, devices) => wanted(options, devices, |resource, id| match id::read(id) {
+                    Id::Device(device, part) => grant(draft, device, part),
+                    Id::Slot(device, number) => {
+                        draft.defer(&name);
+                        grant(draft, device, GrantPart::Replica(number));
                     }
-                    Id::Unit(..) => reading.loose_units = true,
-                    Id::Unknown => reading.unknown(id),
+                    Id::Unit(device, number) => {
+                        draft.defer(&name);
+                        if reading.unit_gpu.as_ref() == Some(&device) {
+                            grant(draft, device, GrantPart::Replica(number));
+                        } else {
+                            reading.loose_units = true;
+                        }
+                    }
+                    Id::Unknown => reading.unknown(Found { id, resource, ..at }),
                 })?,
                 (5, resource) => {
                     for field in fields(resource) {
                         let (4, claim) = field? else { continue };
-                        if let Claimed::Unknown(name) = dra::read(claim, &mut grant)? {
-                            reading.unknown(name);
+                        let claimed = dra::read(claim, |(device, part)| grant(draft, device, part))?;
+                        if let Claimed::Unknown(id) = claimed {
+                            reading.unknown(Found { id, resource: dra::DRIVER.as_bytes(), ..at });
                         }
                     }
                 }
@@ -227,7 +239,9 @@ impl Reader<'_> {
         let Self { mut reading, mut parts, holders, others, .. } = self;
         reading.holders_left_out = holders.left_out();
         reading.others_left_out = others.left_out();
-        reading.mapping.pods = others.into_pods().chain(holders.into_pods()).collect();
+        for (name, holding) in others.into_pods().chain(holders.into_pods()) {
+            reading.mapping.pods.entry(name).or_default().push(holding);
+        }
         // A part that is held exists, also if it is not offered at present.
         for grant in reading.mapping.grants() {
             if let (Some(parts), GrantPart::Replica(number)) = (parts.of.get_mut(&grant.device), grant.part) {
@@ -242,15 +256,14 @@ impl Reader<'_> {
 }
 
 impl Reading {
-    fn unknown(&mut self, id: &[u8]) {
-        self.discard(Discard::DeviceId, id);
-        // No character is longer than four bytes.
-        let shown = String::from_utf8_lossy(&id[..id.len().min(4 * SHOWN)]);
-        let shown: String = shown.chars().take(SHOWN).collect();
-        // The least of all, whatever their order.
-        if self.example.as_ref().is_none_or(|example| shown < *example) {
-            self.example = Some(shown);
-        }
+    fn unknown(&mut self, found: Found<'_>) {
+        self.discard(Discard::DeviceId, found.id);
+        Example::keep(&mut self.example, found);
+    }
+
+    /// How many things were not understood, for this reason.
+    pub(super) fn count(&self, reason: Discard) -> usize {
+        self.discarded.iter().filter(|(other, _)| *other == reason).count()
     }
 
     fn discard(&mut self, reason: Discard, what: impl Hash) {
@@ -269,11 +282,11 @@ fn sound(name: &[u8]) -> Option<&str> {
     std::str::from_utf8(name).ok().filter(|name| name.len() <= LONGEST_NAME)
 }
 
-/// Gives the ids of a `ContainerDevices` whose devices are GPUs.
+/// Gives the resource and the ids of a `ContainerDevices` whose devices are GPUs.
 fn wanted<'a>(
     options: &KubeletOptions,
     devices: &'a [u8],
-    mut take: impl FnMut(&'a [u8]),
+    mut take: impl FnMut(&'a [u8], &'a [u8]),
 ) -> Result<(), Malformed> {
     let mut resource = &b""[..];
     for field in fields(devices) {
@@ -286,7 +299,7 @@ fn wanted<'a>(
     }
     for field in fields(devices) {
         if let (2, id) = field? {
-            take(id);
+            take(resource, id);
         }
     }
     Ok(())

@@ -59,6 +59,13 @@ impl Draft {
         }
     }
 
+    /// Notes that a container's plugin chooses its GPUs by itself.
+    pub(super) fn defer(&mut self, container: &Arc<str>) {
+        if self.holding.containers.contains(container) {
+            self.holding.deferred.insert(Arc::clone(container));
+        }
+    }
+
     /// Whether it holds anything.
     pub(super) fn holds(&self) -> bool {
         !self.holding.grants.is_empty()
@@ -75,28 +82,25 @@ impl Draft {
 }
 
 /// The pods that are kept: all, or those that come first in order of name, so that it does not matter in which order
-/// they are listed and the same stay from answer to answer.
+/// they are listed and the same stay from answer to answer. Entries that are alike count once.
 #[derive(Debug, Default)]
 pub(super) struct Kept {
-    pods: BTreeMap<PodName, Draft>,
+    pods: BTreeMap<(PodName, Holding), Size>,
     size: Size,
-    /// The least name for which there was no room.
-    end: Option<PodName>,
+    /// The first for which there was no room.
+    end: Option<(PodName, Holding)>,
     left_out: u64,
 }
 
 impl Kept {
-    /// Takes out what is known of a pod, to be put back with more.
-    pub(super) fn take(&mut self, name: &PodName) -> Option<Draft> {
-        let draft = self.pods.remove(name)?;
-        self.shrink(&draft);
-        Some(draft)
-    }
-
-    /// Puts in a pod that is not in here.
+    /// Puts in an entry.
     pub(super) fn put(&mut self, name: PodName, draft: Draft) {
         let size = draft.size();
-        if !size.fits() || self.end.as_ref().is_some_and(|end| name >= *end) {
+        let entry = (name, draft.holding);
+        if self.pods.contains_key(&entry) {
+            return;
+        }
+        if !size.fits() || self.end.as_ref().is_some_and(|end| entry >= *end) {
             self.left_out += 1;
             return;
         }
@@ -104,12 +108,15 @@ impl Kept {
         self.size.containers += size.containers;
         self.size.places += size.places;
         self.size.grants += size.grants;
-        self.pods.insert(name, draft);
+        self.pods.insert(entry, size);
         while !self.size.fits()
-            && let Some((name, draft)) = self.pods.pop_last()
+            && let Some((entry, size)) = self.pods.pop_last()
         {
-            self.shrink(&draft);
-            self.end = Some(name);
+            self.size.pods -= size.pods;
+            self.size.containers -= size.containers;
+            self.size.places -= size.places;
+            self.size.grants -= size.grants;
+            self.end = Some(entry);
             self.left_out += 1;
         }
     }
@@ -121,15 +128,7 @@ impl Kept {
 
     /// What is kept.
     pub(super) fn into_pods(self) -> impl Iterator<Item = (PodName, Holding)> {
-        self.pods.into_iter().map(|(name, draft)| (name, draft.holding))
-    }
-
-    fn shrink(&mut self, draft: &Draft) {
-        let size = draft.size();
-        self.size.pods -= size.pods;
-        self.size.containers -= size.containers;
-        self.size.places -= size.places;
-        self.size.grants -= size.grants;
+        self.pods.into_keys()
     }
 }
 
@@ -207,11 +206,10 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_is_taken_out_and_put_back_counts_once() {
+    fn entries_that_are_alike_count_once() {
         let mut kept = Kept::default();
         for _ in 0..10_000 {
-            let draft = kept.take(&name(1)).unwrap_or_else(|| holding(3, 3, 3));
-            kept.put(name(1), draft);
+            kept.put(name(1), holding(3, 3, 3));
         }
         assert_eq!((kept.left_out(), kept.size), (0, Size { pods: 1, containers: 3, places: 9, grants: 27 }));
     }

@@ -6,7 +6,7 @@ use warpmeter_core::fact::{DeviceRef, GrantPart};
 use super::wire::{Malformed, fields};
 
 /// The DRA driver of NVIDIA's GPUs. Its sibling `compute-domain.nvidia.com` gives channels, not GPUs.
-const DRIVER: &str = "gpu.nvidia.com";
+pub(super) const DRIVER: &str = "gpu.nvidia.com";
 /// The vendor of that driver's devices in CDI's notation, `VENDOR/CLASS=NAME`.
 const VENDOR: &str = "k8s.gpu.nvidia.com";
 /// The class of devices that are prepared for one claim: their names begin with its UID.

@@ -107,6 +107,11 @@ pub(super) fn no_answer(socket: &Path, error: &AskError) -> String {
         AskError::Connect(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
             " (run as root, and allow the socket in the SELinux or AppArmor profile)".to_owned()
         }
+        // A Unix socket refuses so while its queue is full, and only if somebody listens.
+        AskError::Connect(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+            " (the kubelet's queue of connections is full: see its log and its load, and which other clients ask)"
+                .to_owned()
+        }
         AskError::Connect(_) => format!(
             " (see whether the kubelet runs; if it does, this is the socket of an earlier one: mount the directory \
              {directory}, not the socket)"
@@ -202,6 +207,9 @@ mod tests {
         let refused = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
         let reason = no_answer(socket, &AskError::Connect(refused));
         assert!(reason.contains("mount the directory /run/pod-resources, not the socket"), "{reason}");
+        let full = std::io::Error::from(std::io::ErrorKind::WouldBlock);
+        let reason = no_answer(socket, &AskError::Connect(full));
+        assert!(reason.contains("queue") && !reason.contains("mount"), "{reason}");
         let old = AskError::Refused { code: Code::Unimplemented, message: "unknown service".into() };
         assert!(no_answer(socket, &old).contains("1.20"));
         let missing = std::io::Error::from(std::io::ErrorKind::NotFound);

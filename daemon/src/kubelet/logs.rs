@@ -28,14 +28,15 @@ pub(super) struct Logs {
     named: BTreeMap<PodUid, BTreeSet<Named>>,
 }
 
-/// Of the pods that have had a name, the one that came last.
+/// The pods that have had a name, and which of them came last.
 ///
 /// Those that a reading finds came after those that were there at an earlier one. Between those that it finds together,
 /// as at the start, only the wall clock's time of their making decides, and a clock that was set back in between tells
 /// it wrong until the older one's logs are gone. Nothing else that a directory has tells more: inodes are used again.
 #[derive(Debug, Default)]
 struct Latest {
-    uids: BTreeMap<PodName, PodUid>,
+    /// All of a name, the newest last.
+    uids: BTreeMap<PodName, Vec<PodUid>>,
     reading: u64,
     /// In which reading each was found first.
     first: BTreeMap<PodUid, u64>,
@@ -46,18 +47,20 @@ impl Latest {
     fn read(&mut self, found: impl IntoIterator<Item = (PodName, PodUid, SystemTime)>) {
         self.reading += 1;
         let mut first = BTreeMap::new();
-        let mut latest: BTreeMap<PodName, (u64, SystemTime, PodUid)> = BTreeMap::new();
+        let mut all: BTreeMap<PodName, BTreeSet<(u64, SystemTime, PodUid)>> = BTreeMap::new();
         for (name, uid, made) in found {
             let reading = self.first.get(&uid).copied().unwrap_or(self.reading);
             first.insert(uid.clone(), reading);
-            let candidate = (reading, made, uid);
-            let known = latest.entry(name).or_insert_with(|| candidate.clone());
-            if candidate > *known {
-                *known = candidate;
-            }
+            all.entry(name).or_default().insert((reading, made, uid));
         }
         self.first = first;
-        self.uids = latest.into_iter().map(|(name, (.., uid))| (name, uid)).collect();
+        let uids = |all: BTreeSet<(u64, SystemTime, PodUid)>| all.into_iter().map(|(.., uid)| uid).collect();
+        self.uids = all.into_iter().map(|(name, all)| (name, uids(all))).collect();
+    }
+
+    /// All of a name, the newest last.
+    fn of(&self, name: &PodName) -> &[PodUid] {
+        self.uids.get(name).map(Vec::as_slice).unwrap_or_default()
     }
 }
 
@@ -120,7 +123,20 @@ impl Logs {
 
     /// The UID of the pod that has `name`: of several the one that came last.
     pub(super) fn uid(&self, name: &PodName) -> Option<&PodUid> {
-        self.newest.uids.get(name).or_else(|| self.linked.uids.get(name))
+        self.uids(name).last()
+    }
+
+    /// All pods that have `name` and still have logs, the newest last.
+    pub(super) fn uids(&self, name: &PodName) -> &[PodUid] {
+        let found = self.newest.of(name);
+        if found.is_empty() { self.linked.of(name) } else { found }
+    }
+
+    /// Whether a pod still has a directory of logs, which is removed with it. Links can be left over, and count only
+    /// where directories cannot be read.
+    pub(super) fn has(&self, uid: &PodUid) -> bool {
+        let linked = || self.pods.unread.is_some() && self.linked.first.contains_key(uid);
+        self.newest.first.contains_key(uid) || linked()
     }
 
     /// All containers that a pod has had so far and still has logs of, also those that the kubelet does not list.
@@ -162,7 +178,7 @@ impl Logs {
                         uid
                     }
                     // Some runtimes keep the log elsewhere.
-                    None => match self.newest.uids.get(&name) {
+                    None => match self.newest.of(&name).last() {
                         Some(uid) => uid.clone(),
                         None => continue,
                     },

@@ -5,9 +5,7 @@ use std::sync::Arc;
 
 use warpmeter_core::fact::{DeviceRef, Grant, GrantPart};
 
-use super::bounds::{GRANTS, PODS};
-
-/// A pod's namespace and name, which one pod of a node has at a time.
+/// A pod's namespace and name. A node has one pod of it at a time, but for one that ends while its successor starts.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct PodName {
     /// The namespace.
@@ -17,44 +15,35 @@ pub(super) struct PodName {
 }
 
 /// What a pod holds.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Holding {
     /// The containers that the kubelet names: those of the pod's specification and its sidecars.
     pub containers: BTreeSet<Arc<str>>,
     /// What they were given.
     pub grants: BTreeSet<Grant>,
+    /// Those whose device plugin chooses their GPUs by itself.
+    pub deferred: BTreeSet<Arc<str>>,
+}
+
+impl Holding {
+    /// Adds what another holds.
+    pub(super) fn add(&mut self, other: Self) {
+        self.containers.extend(other.containers);
+        self.grants.extend(other.grants);
+        self.deferred.extend(other.deferred);
+    }
 }
 
 /// Who holds what.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Mapping {
-    /// Every pod.
-    pub pods: BTreeMap<PodName, Holding>,
+    /// The entries of every name: one, unless there are several pods of it.
+    pub pods: BTreeMap<PodName, Vec<Holding>>,
     /// In how many replicas a device is offered that is offered in replicas, as far as that is known.
     pub replicas: BTreeMap<DeviceRef, u32>,
 }
 
 impl Mapping {
-    /// Takes over from `older` the pods that a kubelet does not list because it has only just started and does not
-    /// know them yet: those that it has listed `recently`. What another pod holds by now has been given back.
-    pub(super) fn add_missing(&mut self, older: &Self, recently: impl Fn(&PodName) -> bool) {
-        let held: BTreeSet<(DeviceRef, GrantPart)> =
-            self.grants().map(|grant| (grant.device.clone(), grant.part)).collect();
-        let mut grants = held.len();
-        for (name, holding) in &older.pods {
-            // Not much more than an answer holds, however often a kubelet restarts with other pods.
-            if self.pods.len() >= 4 * PODS || grants >= GRANTS {
-                break;
-            }
-            if !self.pods.contains_key(name) && recently(name) {
-                let mut holding = holding.clone();
-                holding.grants.retain(|grant| !held.contains(&(grant.device.clone(), grant.part)));
-                grants += holding.grants.len();
-                self.pods.insert(name.clone(), holding);
-            }
-        }
-    }
-
     /// Takes over from `older` in how many replicas devices are offered that are not offered at present: those that
     /// are held, since a plugin takes back what it believes to be unhealthy; all, unless the offer is `complete`.
     pub(super) fn add_replicas(&mut self, older: &Self, complete: bool) {
@@ -74,6 +63,6 @@ impl Mapping {
 
     /// Everything that is held.
     pub(super) fn grants(&self) -> impl Iterator<Item = &Grant> {
-        self.pods.values().flat_map(|holding| &holding.grants)
+        self.pods.values().flatten().flat_map(|holding| &holding.grants)
     }
 }

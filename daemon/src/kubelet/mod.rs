@@ -14,12 +14,15 @@
 //!   without processes can give way to one that has some.
 //! * A claim with administrator's access (DRA) looks like one that allocates.
 //! * Plugins that ignore which id the kubelet chose (HAMi, and gpushare unless the node has one GPU) decide themselves
-//!   which GPU a container gets.
+//!   which GPU a container gets. Such containers are told ([`warpmeter_core::fact::Pod::deferred`]), and the API
+//!   server's annotations correct their grants where they are read.
 
 mod answer;
 mod bounds;
 mod client;
 mod dra;
+mod example;
+mod gaps;
 mod health;
 mod id;
 mod logs;
@@ -28,6 +31,7 @@ mod naming;
 mod odd;
 mod options;
 mod schedule;
+mod settling;
 mod source;
 mod wire;
 

@@ -1,23 +1,22 @@
 //! The source: asks when it is time, keeps what is good, and says what has changed.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use warpmeter_core::fact::{DeviceRef, Discard, Fact, Grant, Health, Pods};
 
 use super::answer::{self, Offer, Reading};
-use super::bounds;
-use super::client::{self, AskError};
+use super::client;
+use super::gaps;
 use super::health::{self, Condition, Now};
 use super::logs::Logs;
-use super::mapping::{Holding, Mapping, PodName};
+use super::mapping::{Holding, Mapping};
 use super::naming::Naming;
 use super::odd::Odd;
 use super::options::KubeletOptions;
 use super::schedule::{SPACING, Schedule, Stamp};
+use super::settling::Settling;
 
-/// How long a kubelet may take to know its pods again after it has made its socket.
-const SETTLING: Duration = Duration::from_secs(30);
 /// How often what has not changed is sent all the same: it may have been lost on its way.
 const AGAIN: Duration = Duration::from_mins(1);
 
@@ -33,10 +32,7 @@ pub struct KubeletSource {
     mapping: Option<Mapping>,
     /// The GPU of all units of memory, if they are of one.
     unit_gpu: Option<DeviceRef>,
-    /// When the kubelet restarted, if it has since the first answer.
-    restarted: Option<Instant>,
-    /// When each pod was last listed by the kubelet itself.
-    listed: BTreeMap<PodName, Instant>,
+    settling: Settling,
     /// When the names of logs were read last.
     named: Option<Instant>,
     /// What the last answer had that was not understood.
@@ -57,8 +53,7 @@ impl KubeletSource {
             condition: Condition::default(),
             mapping: None,
             unit_gpu: None,
-            restarted: None,
-            listed: BTreeMap::new(),
+            settling: Settling::default(),
             named: None,
             discarded: BTreeSet::new(),
             odd: Odd::default(),
@@ -78,7 +73,7 @@ impl KubeletSource {
         match Stamp::of(&self.options.socket) {
             Ok(stamp) => {
                 if self.schedule.sees(Some(stamp)) && self.mapping.is_some() {
-                    self.restarted = Some(now.mono);
+                    self.settling.restarted();
                 }
                 if self.logs.pods_changed() && self.named.is_some() {
                     self.schedule.hasten();
@@ -95,7 +90,7 @@ impl KubeletSource {
         }
         let rested = self.named.is_none_or(|named| now.mono.saturating_duration_since(named) >= SPACING);
         if rested && self.logs.changed() {
-            self.send(now.mono, out);
+            self.send(false, now.mono, out);
         }
     }
 
@@ -134,33 +129,37 @@ impl KubeletSource {
                 out.push(Fact::Discarded { reason, count });
             }
         }
-        self.odd.seen(now.mono, !reading.discarded.is_empty(), reading.example.as_deref());
-        self.discarded = std::mem::take(&mut reading.discarded);
+        self.odd.seen(
+            now.mono,
+            !reading.discarded.is_empty(),
+            reading.example.as_ref().map(ToString::to_string).as_deref(),
+        );
         let mut mapping = std::mem::take(&mut reading.mapping);
-        let recent = |since: &Instant| now.mono.saturating_duration_since(*since) < SETTLING;
-        self.listed.extend(mapping.pods.keys().map(|name| (name.clone(), now.mono)));
-        // However often a kubelet restarts, a pod that it does not list outlasts its last listing by no more than this.
-        self.listed.retain(|_, since| recent(since));
+        let settling = self.settling.answered(now.mono);
         if let Some(older) = &self.mapping {
-            let settling = self.restarted.as_ref().is_some_and(recent);
-            if settling {
-                mapping.add_missing(older, |name| self.listed.contains_key(name));
+            if let Some((older, _)) = self.sent.as_ref().filter(|_| settling) {
+                // Afresh: a pod that has ended since the last reading is not held over.
+                self.logs.read();
+                self.settling.complete(&mut mapping, older, &self.logs, now.mono);
             }
             mapping.add_replicas(older, !settling && matches!(reading.offer, Offer::Known));
         }
-        let lacking = lacking(&reading, &mapping);
+        let lacking = gaps::of_answer(&reading, &mapping);
+        self.discarded = reading.discarded;
         self.mapping = Some(mapping);
-        self.send(now.mono, out);
+        self.send(true, now.mono, out);
         self.condition.missing = lacking;
+        self.condition.missing.extend(self.settling.gap());
+        self.condition.missing.extend(self.naming.gap());
         self.condition.missing.extend(self.lacking_names(now.mono));
     }
 
-    /// Names the pods and sends them if that makes a difference.
-    fn send(&mut self, now: Instant, out: &mut Vec<Fact>) {
+    /// Names the pods of an answer, `fresh` or not, and sends them if that makes a difference.
+    fn send(&mut self, fresh: bool, now: Instant, out: &mut Vec<Fact>) {
         self.logs.read();
         self.named = Some(now);
         let Some(mapping) = &self.mapping else { return };
-        let pods = self.naming.name(mapping, &self.logs, now);
+        let pods = self.naming.name(mapping, &self.logs, fresh, now);
         let known =
             |(sent, at): &(Pods, Instant)| *sent == pods && now.saturating_duration_since(*at) < AGAIN;
         if !self.sent.as_ref().is_some_and(known) {
@@ -185,8 +184,12 @@ impl KubeletSource {
                 ));
             }
         }
-        let sharing =
-            || self.mapping.iter().flat_map(|mapping| mapping.pods.values()).any(has_several_containers);
+        let sharing = || {
+            self.mapping
+                .iter()
+                .flat_map(|mapping| mapping.pods.values().flatten())
+                .any(has_several_containers)
+        };
         if let Some(unread) = self.logs.unread_containers().filter(|_| sharing()) {
             lacking.push(format!(
                 "which of a pod's containers uses a GPU is not known: {unread} (mount {} read-only)",
@@ -202,62 +205,4 @@ fn has_several_containers(holding: &Holding) -> bool {
     let mut holders = holding.grants.iter().map(|grant: &Grant| &grant.container);
     let first = holders.next();
     holders.any(|holder| Some(holder) != first)
-}
-
-/// What an answer lacks, of which `mapping` was made.
-fn lacking(reading: &Reading, mapping: &Mapping) -> Vec<String> {
-    let mut lacking = Vec::new();
-    let guessed = "how many replicas a shared GPU has is taken from the highest number that is held";
-    match &reading.offer {
-        Offer::Known => {}
-        Offer::Unserved if !mapping.lacks_replicas() => {}
-        Offer::Unserved => lacking.push(format!(
-            "{guessed}: this kubelet does not tell what is allocatable (Kubernetes 1.23 or later does)"
-        )),
-        Offer::Failed(error) if mapping.lacks_replicas() => {
-            lacking.push(format!("{guessed}: GetAllocatableResources: {error}"));
-        }
-        Offer::Failed(error) => lacking.push(stale_offer(error)),
-    }
-    if reading.loose_units {
-        lacking.push(
-            "units of GPU memory are granted on a node with several GPUs, and the kubelet does not know whose: such \
-             pods hold nothing here, and their use counts as not granted"
-                .to_owned(),
-        );
-    }
-    if reading.holders_left_out > 0 {
-        lacking.push(format!(
-            "{} pods that hold GPUs are left out, and their use counts as not granted: of all pods the first {} in \
-             order of name are taken, with no more than {} containers, {} devices and {} parts of devices together \
-             (see what makes so many)",
-            reading.holders_left_out,
-            bounds::PODS,
-            bounds::CONTAINERS,
-            bounds::PLACES,
-            bounds::GRANTS
-        ));
-    }
-    if reading.others_left_out > 0 {
-        lacking.push(format!(
-            "{} pods without GPUs are left out, and have no name if they use one all the same: only the first {} in \
-             order of name are taken, with {} containers",
-            reading.others_left_out,
-            bounds::PODS,
-            bounds::CONTAINERS
-        ));
-    }
-    if reading.more_discarded {
-        lacking.push(format!(
-            "more than {} ids and names cannot be understood, of which only so many are counted",
-            bounds::ODD
-        ));
-    }
-    lacking
-}
-
-fn stale_offer(error: &AskError) -> String {
-    format!(
-        "changes of what is allocatable are missed: GetAllocatableResources: {error} (see the kubelet's log)"
-    )
 }

@@ -8,11 +8,13 @@ use warpmeter_simkubelet::{Kubelet, Manner, container, devices, pod};
 
 use super::{KubeletOptions, KubeletSource};
 
+mod alike;
 mod bounds;
 mod faults;
 mod formats;
 mod interop;
 mod properties;
+mod restarts;
 mod rules;
 
 const UUID: &str = "5a5a7118-e550-79a1-597e-7631e126c57a";

@@ -22,6 +22,8 @@ const TOKEN: usize = 4096;
 #[derive(Debug)]
 pub(super) struct Roll<'a> {
     keys: &'a LabelKeys,
+    /// The node whose pods are wanted; none for all.
+    node: Option<&'a str>,
     /// By UID, and whether a mirror object named it.
     pods: BTreeMap<PodUid, (bool, PodNames)>,
     /// Pods that want no probes.
@@ -30,11 +32,16 @@ pub(super) struct Roll<'a> {
     pub unread: u64,
     /// Pods beyond those that are named.
     pub beyond: u64,
+    /// Pods of other nodes.
+    pub foreign: u64,
+    /// Pods whose annotations say something of GPUs, but not what.
+    pub unclear: u64,
 }
 
 impl<'a> Roll<'a> {
-    pub(super) fn new(keys: &'a LabelKeys) -> Self {
-        Self { keys, pods: BTreeMap::new(), refusals: BTreeSet::new(), unread: 0, beyond: 0 }
+    pub(super) fn new(keys: &'a LabelKeys, node: Option<&'a str>) -> Self {
+        let (pods, refusals) = (BTreeMap::new(), BTreeSet::new());
+        Self { keys, node, pods, refusals, unread: 0, beyond: 0, foreign: 0, unclear: 0 }
     }
 
     /// Adds a page. Gives the token for the next one, empty after the last.
@@ -57,9 +64,16 @@ impl<'a> Roll<'a> {
 
     fn add(&mut self, text: &RawValue) {
         let pod = serde_json::from_str::<Pod>(text.get()).ok();
+        if let (Some(pod), Some(node)) = (&pod, self.node)
+            && !pod.is_on(node)
+        {
+            self.foreign += 1;
+            return;
+        }
         let read = |pod: Pod| Some((pod.is_mirror(), pod.refuses_probes(self.keys), pod.names(self.keys)?));
         match pod.and_then(read) {
-            Some((mirror, refuses, names)) => {
+            Some((mirror, refuses, (names, clear))) => {
+                self.unclear += u64::from(!clear);
                 let uid = names.uid.clone();
                 // Whoever stays says it.
                 match (self.put(mirror, names), refuses) {
@@ -99,7 +113,7 @@ impl<'a> Roll<'a> {
 
 /// Reads one page of pods, as `GET /api/v1/pods` answers it. Gives its pods in order of UID.
 pub fn parse(text: impl Read, keys: &LabelKeys) -> Result<Vec<PodNames>, serde_json::Error> {
-    let mut roll = Roll::new(keys);
+    let mut roll = Roll::new(keys, None);
     roll.page(text)?;
     Ok(roll.into_names())
 }

@@ -9,9 +9,10 @@
 //! server   which API server, and how to reach it     list      pages of pods → names, one pod in memory at a time
 //! client   one connection: TLS, deadline, bounds      pod       one pod → its names
 //! fault    what can go wrong, and what fixes it       workload  one pod → the workload that it is part of
-//! node     this node's own labels, for its price
+//! node     this node's own labels, for its price      allotment one pod → what a scheduler gave it of GPUs
 //! ```
 
+mod allotment;
 mod body;
 mod client;
 mod created;

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer};
-use warpmeter_core::fact::{Container, PodInfo, PodNames};
+use warpmeter_core::fact::{Allotment, Container, PodInfo, PodNames};
 use warpmeter_core::identity::{ContainerId, PodUid};
 
+use super::allotment;
 use super::options::LabelKeys;
 use super::text::{self, NAME, VALUE};
 use super::workload;
@@ -63,6 +64,8 @@ pub(super) struct OwnerReference {
 #[serde(default, rename_all = "camelCase")]
 struct Spec {
     #[serde(deserialize_with = "or_default")]
+    node_name: String,
+    #[serde(deserialize_with = "or_default")]
     init_containers: Vec<Named>,
     #[serde(deserialize_with = "or_default")]
     containers: Vec<Named>,
@@ -106,14 +109,19 @@ impl Pod {
         self.metadata.annotations.contains_key(CONFIG_MIRROR)
     }
 
+    /// Whether it runs on `node`.
+    pub(super) fn is_on(&self, node: &str) -> bool {
+        self.spec.node_name == node
+    }
+
     /// Whether it wants no probes in its processes.
     pub(super) fn refuses_probes(&self, keys: &LabelKeys) -> bool {
         let value = self.metadata.attribute(&keys.probes);
         ["off", "false", "0", "no"].iter().any(|no| value.eq_ignore_ascii_case(no))
     }
 
-    /// The pod's names; none if it has no usable identity.
-    pub(super) fn names(&self, keys: &LabelKeys) -> Option<PodNames> {
+    /// The pod's names; none if it has no usable identity. Also whether all that it says of GPUs is clear.
+    pub(super) fn names(&self, keys: &LabelKeys) -> Option<(PodNames, bool)> {
         let metadata = &self.metadata;
         let hash = metadata.annotations.get(CONFIG_HASH).filter(|_| self.is_mirror());
         let uid = hash.unwrap_or(&metadata.uid);
@@ -121,14 +129,26 @@ impl Pod {
         if !named || !text::is_identity(uid, VALUE) {
             return None;
         }
-        Some(PodNames {
+        let allotments = self.allotments();
+        let clear = allotments.is_some();
+        let names = PodNames {
             uid: PodUid::new(uid.as_str()),
             namespace: metadata.namespace.as_str().into(),
             name: metadata.name.as_str().into(),
             containers: self.containers(),
             ended: matches!(self.status.phase.as_str(), "Succeeded" | "Failed"),
             info: metadata.info(keys),
-        })
+            allotments: allotments.unwrap_or_default(),
+        };
+        Some((names, clear))
+    }
+
+    fn allotments(&self) -> Option<Vec<Allotment>> {
+        let names = |all: &[Named]| -> Vec<Arc<str>> {
+            all.iter().map(|named| text::shown(&named.name, NAME)).collect()
+        };
+        let (init, containers) = (names(&self.spec.init_containers), names(&self.spec.containers));
+        allotment::read(&self.metadata.annotations, &init, &containers)
     }
 
     /// Containers in the order in which the pod lists them: a name is unique among all three kinds.

@@ -42,6 +42,8 @@ struct Known {
     refusals: BTreeSet<PodUid>,
     unread: u64,
     beyond: u64,
+    foreign: u64,
+    unclear: u64,
 }
 
 impl NamesSource {
@@ -147,7 +149,7 @@ impl NamesSource {
     fn pages(&mut self, server: &Server, budget: &mut Budget<'_>) -> Result<Known, Fault> {
         let Self { options, client, .. } = self;
         let mut connection = client.connect(server, &options.ca, budget)?;
-        let mut roll = Roll::new(&options.labels);
+        let mut roll = Roll::new(&options.labels, Some(&options.node));
         let first = format!("/api/v1/pods?fieldSelector=spec.nodeName%3D{}&limit={PAGE}", options.node);
         // From the server's own memory, which holds pods by node, and not from etcd, which would read all pods of
         // the cluster: 0 asks for any version, and seconds do not matter here. Such a list may come as one page.
@@ -159,8 +161,17 @@ impl NamesSource {
                 Err(error) => return Err(body.fault().unwrap_or(Fault::Garbage(error))),
             };
             if next.is_empty() {
-                let (unread, beyond, refusals) = (roll.unread, roll.beyond, roll.refusals());
-                return Ok(Known { at: Instant::now(), names: roll.into_names(), refusals, unread, beyond });
+                let Roll { unread, beyond, foreign, unclear, .. } = roll;
+                let (at, refusals) = (Instant::now(), roll.refusals());
+                return Ok(Known {
+                    at,
+                    refusals,
+                    unread,
+                    beyond,
+                    foreign,
+                    unclear,
+                    names: roll.into_names(),
+                });
             }
             // The token carries the version, and a version beside it is refused.
             path = format!("{first}&continue={}", encoded(&next));
@@ -212,6 +223,20 @@ impl Known {
                 "the API server lists no pod on node {node:?}, so no pod here gets a name or a label: is the node \
                  called so in the cluster (in a container the host's name is the pod's)? Set NODE_NAME in the \
                  DaemonSet from fieldRef spec.nodeName, or `[host] node`"
+            ));
+        }
+        if self.foreign > 0 {
+            gaps.push(format!(
+                "{} pods of the answer are not of node {node:?} and left out: the API server does not filter by \
+                 fieldSelector (see whether a proxy before it drops the query, and set `[names] server`)",
+                self.foreign
+            ));
+        }
+        if self.unclear > 0 {
+            gaps.push(format!(
+                "{} pods have an annotation of HAMi or gpushare that does not tell which GPU is whose: they hold what \
+                 the kubelet was told (compare the annotation with the order of the pod's containers)",
+                self.unclear
             ));
         }
         if self.unread > 0 {

@@ -130,6 +130,7 @@ impl<'t> Reader<'t> {
             self.refusals.insert(uid.clone());
         }
         let mut pod = Pod {
+            deferred: Vec::new(),
             uid,
             namespace: entry.namespace,
             name: entry.name,

@@ -1,7 +1,8 @@
 //! Single cases: what becomes of one node's time.
 
 use warpmeter_core::fact::{
-    DeviceRef, Fact, GrantPart, Health, HealthState, Level, Part, Pod, PodInfo, PodNames, Sample, Source,
+    Allotment, DeviceRef, Fact, GrantPart, Health, HealthState, Level, Part, Pod, PodInfo, PodNames, Sample,
+    Share, Source,
 };
 use warpmeter_core::fold::Fold;
 use warpmeter_core::identity::{GpuId, MigId, Owner, PodUid};
@@ -354,7 +355,7 @@ fn names_from_the_api_server_name_pods_and_end_them() {
     let names = |ended| {
         let Pod { uid, namespace, name, containers, info, .. } = pod("p", &[]);
         let info = PodInfo { team: "vision".into(), ..info };
-        Fact::Names(vec![PodNames { uid, namespace, name, containers, ended, info }])
+        Fact::Names(vec![PodNames { uid, namespace, name, containers, ended, info, allotments: Vec::new() }])
     };
     let mut node = Node::new(Settings { infer_allocation: true, ..settings() }, &[gpu(G)]);
     node.put(2, Source::Names, names(false)).put(3, Source::Host, process(7, 2, "p"));
@@ -388,13 +389,70 @@ fn a_whole_grant_of_a_divided_gpu_is_of_all_its_instances() {
     assert_eq!(node.view.accounts.len(), 2);
 }
 
+type Shares<'a> = &'a [(&'a str, Share)];
+
+/// What a scheduler noted for the pod `p`, whose plugin does as it says.
+fn allotted(shares: Shares<'_>) -> Fact {
+    let Pod { uid, namespace, name, containers, info, .. } = pod("p", &[]);
+    let allotment = |(device, share): &(&str, Share)| Allotment {
+        container: "main".into(),
+        device: whole(device),
+        share: *share,
+    };
+    let allotments = shares.iter().map(allotment).collect();
+    Fact::Names(vec![PodNames { uid, namespace, name, containers, ended: false, info, allotments }])
+}
+
+#[test]
+fn what_a_scheduler_noted_replaces_the_parts_that_the_kubelet_names_of_a_deferred_container() {
+    let percent = |percent| Share::Compute(Ppb::percent(percent).unwrap());
+    let half = Share::Memory(40 << 30);
+    let units = |units, of| Share::Units { units, of };
+    let cases: [(Shares<'_>, u64, u64); 8] = [
+        (&[], 100, 0),
+        (&[("GPU-b", percent(25))], 0, 250),
+        (&[("GPU-b", percent(25)), ("GPU-b", percent(25))], 0, 500),
+        (&[(G, half), ("GPU-b", half)], 500, 500),
+        (&[("GPU-b", units(3, Some(8)))], 0, 375),
+        // Of the ten parts of the first that are offered; how many units the other has is not known.
+        (&[(G, units(3, None))], 300, 0),
+        (&[("GPU-b", units(3, None))], 100, 0),
+        (&[("GPU-b", half), ("GPU-elsewhere", half)], 100, 0),
+    ];
+    for (shares, first, second) in cases {
+        for deferred in [true, false] {
+            let mut granted = pod("p", &[(whole(G), GrantPart::Replica(0))]);
+            granted.deferred = if deferred { vec!["main".into()] } else { vec![] };
+            let mut node = Node::new(settings(), &[gpu(G), Gpu { minor: Some(4), ..gpu("GPU-b") }]);
+            node.put(2, Source::Pods, pods(&[granted], &[(whole(G), 10)]));
+            node.put(3, Source::Names, allotted(shares));
+            node.second(1, Some(0), &[]);
+            node.fold.apply(sample(
+                BEGIN + 2 * SECOND,
+                Source::Nvidia,
+                reading("GPU-b", BEGIN + SECOND, BEGIN + 2 * SECOND, vec![part(None, Some(0), &[])]),
+            ));
+            node.tick(4);
+            let held = |device: &str| {
+                let accounts =
+                    node.view.accounts.iter().filter(|account| account.device.gpu.as_str() == device);
+                accounts.map(|account| account.states.iter().sum::<u64>()).sum::<u64>() / (SECOND / 1000)
+            };
+            let expected = if deferred { (first, second) } else { (100, 0) };
+            assert_eq!((held(G), held("GPU-b")), expected, "{shares:?}");
+            assert_eq!(node.view.conservation_error, 0);
+        }
+    }
+}
+
 #[test]
 fn a_uid_that_the_kubelet_does_not_tell_is_the_api_servers() {
     let mut unknown = pod("p", &[(whole(G), GrantPart::Whole)]);
     unknown.uid = PodUid::unknown("ns", "pod-p");
     unknown.containers.clear();
     let Pod { uid, namespace, name, containers, info, .. } = pod("p", &[]);
-    let names = vec![PodNames { uid, namespace, name, containers, ended: false, info }];
+    let names =
+        vec![PodNames { uid, namespace, name, containers, ended: false, info, allotments: Vec::new() }];
     let mut node = Node::new(settings(), &[gpu(G)]);
     node.put(2, Source::Pods, pods(&[unknown], &[])).put(3, Source::Host, process(7, 2, "p"));
     node.put(4, Source::Names, Fact::Names(names)).second(1, Some(100), &[7]).tick(3);

@@ -117,6 +117,7 @@ pub(crate) fn host_up() -> Sample {
 
 pub(crate) fn pod(name: &str, grants: &[(DeviceRef, GrantPart)]) -> Pod {
     Pod {
+        deferred: Vec::new(),
         uid: PodUid::new(name),
         namespace: "ns".into(),
         name: format!("pod-{name}").into(),

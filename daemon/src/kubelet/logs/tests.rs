@@ -105,7 +105,7 @@ fn a_wall_clock_that_is_set_back_makes_no_pod_older_that_came_later() {
     let mut latest = Latest::default();
     let mut read = |pods: &[_]| {
         latest.read(pods.iter().cloned());
-        latest.uids.get(&name("ns", "p")).map(|uid| uid.as_str().to_owned())
+        latest.of(&name("ns", "p")).last().map(|uid| uid.as_str().to_owned())
     };
     // Found together, the time of making tells them apart.
     assert_eq!(read(&[pod("b", 200), pod("a", 100)]).as_deref(), Some("b"));

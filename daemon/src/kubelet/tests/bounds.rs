@@ -36,7 +36,7 @@ fn a_million_pods_without_a_name_are_one_thing_that_is_not_understood() {
     let named = [field(1, b"p"), field(2, b"ns"), field(3, b"").repeat(1 << 20)].concat();
     let reading = read_bytes(field(1, &named), Offered::Unserved);
     assert_eq!(reading.mapping.pods.len(), 1);
-    assert_eq!(reading.mapping.pods.values().next().unwrap().containers.len(), 1);
+    assert_eq!(reading.mapping.pods.values().next().unwrap()[0].containers.len(), 1);
 }
 
 #[test]

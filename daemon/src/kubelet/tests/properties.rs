@@ -90,7 +90,7 @@ fn parsed(pods: &[PodResources]) -> Vec<(warpmeter_core::fact::DeviceRef, GrantP
         containers().flat_map(|container| &container.devices).flat_map(|devices| &devices.device_ids);
     let plugins = plugins.filter_map(|id| match id::read(id) {
         Id::Device(device, part) => Some((device, part)),
-        Id::Unit(device, number) => Some((device, GrantPart::Replica(number))),
+        Id::Unit(device, number) | Id::Slot(device, number) => Some((device, GrantPart::Replica(number))),
         Id::Unknown => None,
     });
     let claims = containers().flat_map(|container| &container.dynamic_resources);

@@ -200,6 +200,50 @@ fn ids_of_no_known_form_are_counted_once() {
 }
 
 #[test]
+fn an_id_that_is_not_understood_degrades_as_long_as_it_is_listed_and_says_whose_it_is() {
+    let (kubelet, mut source) = start(Duration::from_millis(1));
+    let odd = |resource: &str, ids: &[&str]| {
+        vec![
+            holder("fine", &[&gpu_id(1)]),
+            pod("ml", "p", vec![container("c", vec![devices(resource, ids)])]),
+        ]
+    };
+    for name in [("research", "fine"), ("ml", "p")] {
+        kubelet.log(name.0, name.1, &format!("uid-{}", name.1), &[]).unwrap();
+    }
+    for (ids, shown) in [
+        (&["", "new form"][..], "\"new form\" of \"nvidia.com/gpu\", which container \"c\" of pod \"ml/p\""),
+        (&["", "GPU-b", "GPU-a\n"], "3 device ids"),
+        (&[""], "\"\" of \"nvidia.com/gpu\""),
+        (&["x"], "`[kubelet] resources`"),
+    ] {
+        kubelet.list(odd("nvidia.com/gpu", ids));
+        look_until(&mut source, |source, facts| polls(facts) > 0 && source.health().reason.contains(shown));
+        assert_eq!(state(&source), HealthState::Degraded);
+        assert!(!source.health().reason.contains('\n'));
+    }
+    look_until(&mut source, |_, facts| polls(facts) > 0);
+    assert_eq!(state(&source), HealthState::Degraded, "it stays");
+    // Offered and not held it is named too, and another resource's is none of ours.
+    kubelet.list(odd("amd.com/gpu", &["x"]));
+    kubelet.offer(vec![devices("nvidia.com/gpu", &["unheld"])]);
+    look_until(&mut source, |source, _| {
+        source.health().reason.contains("\"unheld\" of \"nvidia.com/gpu\", which nobody")
+    });
+    kubelet.offer(vec![]);
+    look_until(&mut source, |source, _| state(source) == HealthState::Up);
+}
+
+#[test]
+fn a_name_that_none_can_have_degrades() {
+    let mut kubelet = Kubelet::new().unwrap();
+    kubelet.list(vec![holder("", &[&gpu_id(1)]), holder(&"x".repeat(254), &[])]);
+    let (pods, _, source) = ask(&mut kubelet);
+    assert_eq!((pods.pods.len(), state(&source)), (0, HealthState::Degraded));
+    assert!(source.health().reason.contains("2 pods are left out"), "{:?}", source.health());
+}
+
+#[test]
 fn two_containers_that_cannot_be_told_apart_degrade() {
     let mut kubelet = Kubelet::new().unwrap();
     let main = |name| container(name, vec![devices("nvidia.com/gpu", &[gpu_id(1)])]);

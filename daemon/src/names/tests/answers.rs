@@ -85,6 +85,39 @@ fn a_node_that_the_server_knows_no_pod_of_is_asked_after_with_what_helps() {
 }
 
 #[test]
+fn pods_of_other_nodes_are_left_out_and_told_and_take_no_room() {
+    let on = |name: String, node: serde_json::Value| {
+        let mut pod = pod(&name);
+        pod["spec"]["nodeName"] = node;
+        pod
+    };
+    let others = (0..5000).map(|number| on(format!("other-{number}"), "gpu-2".into()));
+    let unscheduled = [on("waits".into(), "".into()), on("null".into(), json!(null)), json!({})];
+    let all: Vec<_> = others.chain(unscheduled).chain([pod("a")]).collect();
+    let (_api, mut asked) =
+        asked(vec![Reply::Answer(200, page(all, "")), Reply::Answer(200, page([pod("a"), pod("b")], ""))]);
+    assert_eq!(names(&mut asked), ["a"]);
+    let health = asked.health();
+    assert_eq!(health.state, HealthState::Degraded);
+    for words in ["5003 pods of the answer are not of node \"gpu-1\"", "fieldSelector", "proxy"] {
+        assert!(health.reason.contains(words), "{words:?} in {}", health.reason);
+    }
+    assert!(!health.reason.contains("more"), "none of them is beyond the bound: {}", health.reason);
+    assert_eq!(names(&mut asked), ["a", "b"]);
+    assert_eq!(asked.health().state, HealthState::Up);
+}
+
+#[test]
+fn an_annotation_that_does_not_tell_whose_gpu_is_whose_degrades() {
+    let mut odd = pod("odd");
+    odd["metadata"]["annotations"] = json!({ "hami.io/vgpu-devices-allocated": "GPU-x,NVIDIA,1,1:;" });
+    let (_api, mut asked) = asked(vec![Reply::Answer(200, page([odd, pod("a")], ""))]);
+    assert_eq!(names(&mut asked), ["a", "odd"]);
+    let reason = asked.health().reason;
+    assert!(reason.contains("1 pods have an annotation of HAMi"), "{reason}");
+}
+
+#[test]
 fn every_refusal_is_told_with_what_helps() {
     for (status, words) in [
         (401, "token is not valid"),

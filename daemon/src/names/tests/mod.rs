@@ -1,5 +1,6 @@
 //! The source against a server in this process.
 
+mod allotments;
 mod answers;
 mod api;
 mod arbitrary;
@@ -63,7 +64,10 @@ impl Asked {
 
 /// A pod as small as they come.
 fn pod(name: &str) -> Value {
-    json!({ "metadata": { "uid": format!("uid-{name}"), "namespace": "ns", "name": name } })
+    json!({
+        "metadata": { "uid": format!("uid-{name}"), "namespace": "ns", "name": name },
+        "spec": { "nodeName": "gpu-1" },
+    })
 }
 
 /// A page of a list.

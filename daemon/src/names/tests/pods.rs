@@ -181,7 +181,7 @@ fn a_pod_without_a_usable_identity_is_counted_and_left_out() {
         pod("good"),
     ];
     let keys = LabelKeys::default();
-    let mut roll = Roll::new(&keys);
+    let mut roll = Roll::new(&keys, None);
     roll.page(&page(pods, "")[..]).unwrap();
     assert_eq!((roll.unread, roll.into_names().len()), (10, 1));
 }
@@ -196,7 +196,7 @@ fn pods_beyond_the_bound_are_counted_and_those_that_have_ended_go_first() {
     let many = (0..PODS - 1).map(|index| pod(&format!("live-{index}")));
     let pods: Vec<Value> = many.chain([ended("old"), pod("new"), pod("newer"), ended("older")]).collect();
     let keys = LabelKeys::default();
-    let mut roll = Roll::new(&keys);
+    let mut roll = Roll::new(&keys, None);
     roll.page(&page(pods, "")[..]).unwrap();
     assert_eq!(roll.beyond, 3);
     let names = roll.into_names();
@@ -224,7 +224,7 @@ fn only_words_of_refusal_keep_probes_away() {
         pod["metadata"]["labels"] = labels;
         pod["metadata"]["annotations"] = annotations;
         let keys = LabelKeys::default();
-        let mut roll = Roll::new(&keys);
+        let mut roll = Roll::new(&keys, None);
         roll.page(&page([pod], "")[..]).unwrap();
         roll.refusals().len() == 1
     };
