@@ -84,6 +84,7 @@ pub struct Pipeline {
     recorder: Option<Recorder>,
     host: Option<Sender<Wanted>>,
     holders: BTreeMap<GpuId, BTreeSet<HostPid>>,
+    instances: BTreeSet<MigId>,
     told: Told,
     pods: BTreeSet<PodUid>,
     unknown_pod: Arc<AtomicBool>,
@@ -108,6 +109,7 @@ impl Pipeline {
                 recorder,
                 host,
                 holders: BTreeMap::new(),
+                instances: BTreeSet::new(),
                 told: Told::default(),
                 pods: BTreeSet::new(),
                 unknown_pod,
@@ -230,8 +232,13 @@ impl Pipeline {
             }
             Fact::Inventory(inventory) => {
                 let layouts = inventory.gpus.iter().filter_map(|gpu| gpu.mig.as_ref());
-                let instances = layouts.flat_map(|mig| &mig.instances).map(|instance| instance.id.clone());
-                Wanted::Instances(instances.collect())
+                let instances: BTreeSet<MigId> =
+                    layouts.flat_map(|mig| &mig.instances).map(|instance| instance.id.clone()).collect();
+                if instances == self.instances {
+                    return;
+                }
+                self.instances.clone_from(&instances);
+                Wanted::Instances(instances)
             }
             _ => return,
         };
