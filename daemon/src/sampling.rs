@@ -27,8 +27,8 @@ use crowd::Crowd;
 /// Nanoseconds from one sample to the next, at least and at most: unequal, so that they do not keep step with the
 /// work. 16 a second on average.
 const PAUSE: (u64, u64) = (SECOND / 32, SECOND * 3 / 32);
-/// The part of its time that sampling may take.
-const PART: u64 = 100;
+/// Samples take no more of a core than one part in so many: longer pauses follow dearer ones.
+const PART: u64 = 200;
 
 /// What is sampled, and how often told.
 #[derive(Debug)]

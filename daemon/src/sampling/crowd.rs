@@ -25,7 +25,7 @@ const TRUST: u64 = 30 * SECOND;
 const YOUNG: u64 = 10 * SECOND;
 /// The most threads that are looked at in one sample; beyond that workloads take turns, an interval each. About
 /// 5 µs each.
-const LIVELY: usize = 96;
+const LIVELY: usize = 64;
 
 #[derive(Debug)]
 struct Known {
@@ -48,6 +48,8 @@ pub(super) struct Crowd {
     members: BTreeMap<u32, Member>,
     known: HashMap<u32, Known>,
     listed: Option<u64>,
+    /// Workloads that use a GPU.
+    workloads: BTreeSet<Scope>,
     /// The workload that was the last to have its turn.
     last: Option<Scope>,
 }
@@ -64,6 +66,7 @@ impl Crowd {
             members: BTreeMap::new(),
             known: HashMap::new(),
             listed: None,
+            workloads: BTreeSet::new(),
             last: None,
         }
     }
@@ -127,11 +130,8 @@ impl Crowd {
             wanted.insert(pid);
             self.watch(pid, id, scope, true);
         }
-        let fresh = workloads
-            .iter()
-            .any(|scope| !self.members.values().any(|m| !m.uses && whole(&m.scope) == *scope));
-        let due =
-            self.listed.is_none_or(|listed| now.saturating_sub(listed) >= if fresh { SECOND } else { LIST });
+        let fresh = !workloads.is_subset(&self.workloads);
+        let due = fresh || self.listed.is_none_or(|listed| now.saturating_sub(listed) >= LIST);
         if due && !workloads.is_empty() {
             self.listed = Some(now);
             let pids = self.list();
@@ -156,6 +156,7 @@ impl Crowd {
         if self.listed.is_some_and(|listed| listed == now) {
             self.eyes.files.forget();
         }
+        self.workloads = workloads;
         self.take_turns();
     }
 

@@ -225,3 +225,67 @@ fn note(sums: &mut Doings, doing: Doing, amount: u64) {
         *sum = sum.saturating_add(amount);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn threads_of_a_process_are_seen_at_what_they_do() {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let own = rustix::fs::openat(CWD, "/proc/self", flags, Mode::empty()).unwrap();
+        let (say, heard) = channel();
+        let (mut reader, writer) = std::io::pipe().unwrap();
+        let (pipe, timer) = (say.clone(), say);
+        let tid = || rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs();
+        let waiter = std::thread::spawn(move || {
+            pipe.send((Doing::Lock, tid())).unwrap();
+            reader.read(&mut [0]).unwrap()
+        });
+        let sleeper = std::thread::spawn(move || {
+            timer.send((Doing::Timer, tid())).unwrap();
+            std::thread::sleep(Duration::from_secs(2));
+        });
+        let mut eyes = Eyes::new();
+        eyes.files.begin();
+        for (doing, tid) in [heard.recv().unwrap(), heard.recv().unwrap()] {
+            let mut look = || eyes.look(&own, std::process::id(), tid);
+            // Until it has come there.
+            let seen = (0..100).any(|_| {
+                std::thread::sleep(Duration::from_millis(5));
+                look() == Some(doing)
+            });
+            assert!(seen, "{doing:?}");
+        }
+        assert!(!eyes.denied);
+        assert_eq!(eyes.look(&own, std::process::id(), u32::MAX), None, "no such thread");
+        drop(writer);
+        assert_eq!(waiter.join().unwrap(), 0);
+        sleeper.join().unwrap();
+    }
+
+    #[test]
+    fn a_thread_that_ran_is_accounted_for_as_the_kernel_counted_and_too_few_samples_say_nothing() {
+        let id = ProcessId {
+            pid: warpmeter_core::identity::HostPid(std::process::id()),
+            start: warpmeter_core::time::MonoNs(0),
+        };
+        let mut eyes = Eyes::new();
+        let mut member = Member::open(Path::new("/proc"), id, Scope::Host, true).unwrap();
+        member.account(1, &mut eyes).unwrap();
+        for _ in 0..LEAST - 1 {
+            member.sample(&mut eyes);
+        }
+        assert_eq!(member.account(1, &mut eyes).unwrap().whole, None);
+        for _ in 0..LEAST {
+            member.sample(&mut eyes);
+        }
+        let elapsed = 3_600_000_000_000;
+        let (whole, samples) = member.account(elapsed, &mut eyes).unwrap().whole.unwrap();
+        assert_eq!((whole.iter().sum::<u64>(), samples), (elapsed, LEAST));
+    }
+}
