@@ -30,5 +30,6 @@ mod probes;
 mod processes;
 mod release;
 mod rows;
+mod sampled;
 mod scraped;
 mod secured;

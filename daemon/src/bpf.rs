@@ -2,7 +2,8 @@
 //!
 //! Probes see what processes ask of GPUs and what the host did meanwhile. They take capabilities that nothing else
 //! here needs, and read files and memory maps of containers. So a process of its own does that, and keeps nothing
-//! else; when it ends, however it ends, the kernel detaches all that it had attached.
+//! else; when it ends, however it ends, the kernel detaches all that it had attached. Where probes do not work, it
+//! samples threads instead (`sampling`).
 
 mod child;
 pub(crate) mod confine;
@@ -27,7 +28,9 @@ pub enum Enabled {
     Auto,
     /// Yes: where they do not work, that is a fault.
     Yes,
-    /// No.
+    /// No: threads are sampled instead, as where probes do not work.
+    Proc,
+    /// No, nor anything in their place.
     No,
 }
 

@@ -88,7 +88,7 @@ pub fn check(config: &Config, prefix: Vec<OsString>) -> Findings {
         }
     }
     let mut found = features(&config.proc);
-    if config.probes != Enabled::No {
+    if !matches!(config.probes, Enabled::No | Enabled::Proc) {
         found.extend(probes());
         found.extend(libraries(&config.proc));
     }

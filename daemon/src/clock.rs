@@ -11,6 +11,11 @@ pub fn now() -> MonoNs {
     MonoNs(read(ClockId::Monotonic))
 }
 
+/// The CPU time of this thread since its start, in nanoseconds.
+pub fn spent() -> u64 {
+    read(ClockId::ThreadCPUTime)
+}
+
 /// Wall clock now, in nanoseconds since 1970; 0 before that.
 pub fn wall() -> u64 {
     read(ClockId::Realtime)

@@ -24,4 +24,5 @@ mod process;
 pub mod recording;
 pub mod refusals;
 pub mod run;
+mod sampling;
 mod told;

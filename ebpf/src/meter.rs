@@ -101,7 +101,7 @@ impl Meter {
         self.last = Some(reading.at);
         let calls = self.calls(reading, names);
         let threads = self.threads(reading, names);
-        Some(Probes { during: during?, calls, threads })
+        Some(Probes { during: during?, calls, threads, sampled: Vec::new() })
     }
 
     /// Nanoseconds between the last two readings; 0 before the second.

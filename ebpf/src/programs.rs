@@ -52,6 +52,9 @@ pub enum LoadError {
     /// The kernel refused maps or programs.
     #[error("{0}; loading programs takes the capabilities BPF and PERFMON, or root")]
     Refused(String),
+    /// Calls of the driver cannot be probed: without them nothing shows a gap.
+    #[error("CUDA calls are not probed: {0}")]
+    Calls(String),
 }
 
 /// The programs and maps in the kernel.

@@ -61,6 +61,9 @@ pub fn run(
 ) -> Result<(), LoadError> {
     let no_returns = kernel::returns_are_unsafe();
     let mut programs = Programs::load(no_returns.is_none())?;
+    if let Err(why) = &programs.calls {
+        return Err(LoadError::Calls(why.clone()));
+    }
     let tables = Tables::take(&mut programs)?;
     let mut watch = Watch {
         processes: Processes::new(&options.proc),

@@ -35,6 +35,14 @@ impl Program {
         Self { pid: child.id(), child }
     }
 
+    /// Starts one that uses no GPU.
+    pub fn start_without(words: &str) -> Self {
+        let mut command = Command::new(daemon::program());
+        command.args(["as-workload", "-"]).args(words.split_whitespace()).stdin(Stdio::null());
+        let child = command.spawn().unwrap();
+        Self { pid: child.id(), child }
+    }
+
     /// Whether it has ended, if it has.
     pub fn ended(&mut self) -> bool {
         self.child.try_wait().unwrap().is_some()

@@ -22,6 +22,7 @@ pub mod price;
 pub mod probe;
 pub mod ratio;
 pub mod roster;
+pub mod sample;
 pub mod settings;
 pub mod sources;
 pub mod split;

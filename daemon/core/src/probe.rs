@@ -52,6 +52,16 @@ impl Doing {
     /// How many there are.
     pub const COUNT: usize = 11;
 
+    /// Whether a thread that does this is on its way to what others wait for.
+    pub const fn is_busy(self) -> bool {
+        match self {
+            Self::Cpu | Self::CpuWait | Self::DiskRead | Self::DiskWrite | Self::Network | Self::Memory => {
+                true
+            }
+            Self::Request | Self::Lock | Self::Poll | Self::Timer | Self::Unknown => false,
+        }
+    }
+
     /// It as a label value.
     pub const fn label(self) -> &'static str {
         match self {
@@ -82,6 +92,21 @@ pub struct Probes {
     pub calls: Vec<Calls>,
     /// What the threads of each scope were doing, in order of scope.
     pub threads: Vec<Threads>,
+    /// What processes that use a GPU were doing, where samples stand in for probes of their calls; in order of
+    /// process.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sampled: Vec<Sampled>,
+}
+
+/// What a process that uses a GPU was doing, by samples of all its threads.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Sampled {
+    /// The process.
+    pub process: ProcessId,
+    /// How many samples there were.
+    pub samples: u64,
+    /// Nanoseconds of the interval by [`crate::sample::together`]; they sum to its length.
+    pub doings: Doings,
 }
 
 /// What one process asked of one device.
@@ -150,7 +175,7 @@ pub struct Gap {
 pub struct Threads {
     /// Whose.
     pub scope: Scope,
-    /// Threads that have called the CUDA driver.
+    /// Threads that have called the CUDA driver; by samples, all of a process that uses a GPU.
     pub callers: Doings,
     /// The others: loaders, pin threads, feeders.
     pub others: Doings,

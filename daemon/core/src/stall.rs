@@ -4,6 +4,9 @@
 //! drained device stands still for as long as nothing is enqueued; in a synchronising call work is outstanding. Gaps
 //! between two enqueues hide a backlog that the device still worked off; it is taken to be the same for every gap, and
 //! the least that fits the time that the device stood still (water-filling). What no gap explains is unknown.
+//!
+//! Samples of threads show no calls, so any of what a thread did may have been while the device worked. Only what
+//! exceeds the time that the device worked, and the standard error of so many samples, is claimed.
 
 use std::collections::BTreeMap;
 
@@ -25,6 +28,10 @@ pub struct Host {
     pub alone: bool,
     /// What the owner's threads did that call no CUDA driver: who feeds those that do.
     pub feeders: Doings,
+    /// What the owner's process did as far as samples of its threads show it, where nothing shows its gaps.
+    pub sampled: Doings,
+    /// How many samples those were.
+    pub samples: u64,
 }
 
 /// How long a device ran and stood still over one stretch, in nanoseconds of the node's time.
@@ -87,6 +94,17 @@ pub fn causes(still: Still, host: &Host) -> Causes {
         }
     }
 
+    // Several processes of one owner may each wait for another: none of them shows what holds the device up.
+    if host.gaps.is_empty() && host.alone {
+        let ran = still.used.saturating_add(still.others);
+        for (doing, time) in Doing::ALL.into_iter().zip(host.sampled) {
+            let error = standard_error(time, still.whole, host.samples);
+            let certain = time.saturating_sub(ran).saturating_sub(error).min(rest);
+            causes.explain_doing(doing, certain, &mut passed_on);
+            rest -= certain;
+        }
+    }
+
     causes.pass_on(passed_on, &host.feeders);
     causes.add(State::UnknownNoEvidence, rest);
     causes
@@ -133,11 +151,15 @@ impl Causes {
         let split =
             Split::by_weight(amount, weights).unwrap_or_else(|| Split::all_to(amount, Doing::Unknown));
         for (doing, amount) in split.into_parts() {
-            match doing {
-                Doing::Lock => waits[0] += amount,
-                Doing::Poll => waits[1] += amount,
-                _ => self.add(state(doing), amount),
-            }
+            self.explain_doing(doing, amount, waits);
+        }
+    }
+
+    fn explain_doing(&mut self, doing: Doing, amount: u64, waits: &mut [u64; 2]) {
+        match doing {
+            Doing::Lock => waits[0] += amount,
+            Doing::Poll => waits[1] += amount,
+            _ => self.add(state(doing), amount),
         }
     }
 
@@ -145,7 +167,7 @@ impl Causes {
     /// feeders did, as far as they were busy.
     fn pass_on(&mut self, waits: [u64; 2], feeders: &Doings) {
         let busy: Vec<(Doing, u64)> =
-            Doing::ALL.into_iter().zip(*feeders).filter(|(doing, _)| is_busy(*doing)).collect();
+            Doing::ALL.into_iter().zip(*feeders).filter(|(doing, _)| doing.is_busy()).collect();
         let mut left = sum(busy.iter().map(|(_, time)| *time));
         for (doing, amount) in [Doing::Lock, Doing::Poll].into_iter().zip(waits) {
             let explained = amount.min(left);
@@ -159,14 +181,12 @@ impl Causes {
     }
 }
 
-/// Whether a feeder that does this is on its way to what others wait for.
-const fn is_busy(doing: Doing) -> bool {
-    match doing {
-        Doing::Cpu | Doing::CpuWait | Doing::DiskRead | Doing::DiskWrite | Doing::Network | Doing::Memory => {
-            true
-        }
-        Doing::Request | Doing::Lock | Doing::Poll | Doing::Timer | Doing::Unknown => false,
-    }
+/// The standard error of an amount that is `time` of `whole` by so many samples.
+fn standard_error(time: u64, whole: u64, samples: u64) -> u64 {
+    let product = u128::from(time) * u128::from(whole.saturating_sub(time));
+    product
+        .checked_div(u128::from(samples))
+        .map_or(whole, |square| u64::try_from(square.isqrt()).unwrap_or(whole))
 }
 
 /// The state of device time in which the thread that feeds it did this.

@@ -189,8 +189,11 @@ fn any_gap() -> impl Strategy<Value = Gap> {
 
 fn any_host() -> impl Strategy<Value = Host> {
     let feeders = prop::array::uniform11(0..=4 * SECOND);
-    (prop::collection::vec(any_gap(), 0..12), 0..=2 * SECOND, any::<bool>(), feeders)
-        .prop_map(|(gaps, copies, alone, feeders)| Host { gaps, copies, alone, feeders })
+    let sampled = prop::array::uniform11(0..=SECOND / 4);
+    let gaps = prop_oneof![Just(Vec::new()), prop::collection::vec(any_gap(), 0..12)];
+    (gaps, 0..=2 * SECOND, any::<bool>(), feeders, sampled).prop_map(
+        |(gaps, copies, alone, feeders, sampled)| Host { gaps, copies, alone, feeders, sampled, samples: 16 },
+    )
 }
 
 /// Time of a stretch, of which the owner used a part and others a part of the rest.
@@ -214,7 +217,10 @@ proptest! {
     #[test]
     fn no_cause_without_evidence(still in any_still(), host in any_host()) {
         let causes = causes(still, &host);
-        let did = |doing: Doing| host.gaps.iter().any(|gap| gap.doings[doing as usize] > 0);
+        let did = |doing: Doing| {
+            let sampled = host.alone && host.gaps.is_empty() && host.sampled[doing as usize] > 0;
+            sampled || host.gaps.iter().any(|gap| gap.doings[doing as usize] > 0)
+        };
         let fed = |doing: Doing| {
             host.feeders[doing as usize] > 0 && (did(Doing::Lock) || did(Doing::Poll))
         };
@@ -237,6 +243,23 @@ proptest! {
                 _ => false,
             };
             prop_assert!(evidence, "{:?}", state);
+        }
+    }
+
+    #[test]
+    fn no_sampled_cause_is_more_than_the_device_cannot_have_worked_meanwhile(
+        still in any_still(), host in any_host()
+    ) {
+        let host = Host { gaps: Vec::new(), feeders: Doings::default(), ..host };
+        let causes = causes(still, &host);
+        let certain = |doing: Doing| host.sampled[doing as usize].saturating_sub(still.used + still.others);
+        for (doing, state) in [
+            (Doing::Cpu, State::StalledCpu),
+            (Doing::DiskRead, State::StalledDiskRead),
+            (Doing::Network, State::StalledNetwork),
+            (Doing::Lock, State::StalledLock),
+        ] {
+            prop_assert!(causes.amounts.get(&state).is_none_or(|amount| *amount <= certain(doing)));
         }
     }
 

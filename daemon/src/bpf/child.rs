@@ -12,23 +12,24 @@ use super::host::Here;
 use super::{Enabled, Message, Order, Orders, confine};
 use crate::clock;
 use crate::host::{HostRoots, Lookup};
+use crate::sampling;
 
-/// Probes until standard input or output is closed. `orders` is the JSON of [`Orders`].
+/// Probes or samples until standard input or output is closed. `orders` is the JSON of [`Orders`].
 pub fn run(orders: &str) -> Result<(), serde_json::Error> {
     let orders: Orders = serde_json::from_str(orders)?;
     // Nothing stays behind: if the daemon dies, so does this process, and the kernel detaches its probes.
     if let Err(error) = set_parent_process_death_signal(Some(Signal::KILL)) {
         tracing::warn!(%error, "the bpf process would outlive a killed daemon until its next report");
     }
-    if let Err(why) = probe(&orders) {
+    let mut out = Out::default();
+    if let Err(why) = work(&orders, &mut out) {
         let (state, reason) = match orders.enabled {
-            Enabled::Yes => (HealthState::Down, why),
+            Enabled::Yes | Enabled::Proc => (HealthState::Down, why),
             Enabled::Auto | Enabled::No => {
                 (HealthState::Off, format!("{why}; `[bpf] enabled = true` makes this a fault"))
             }
         };
         let fact = Fact::Health(Health { state, reason });
-        let mut out = Out::default();
         // Nobody reads any more: then nobody has to know.
         let _closed = out.put(&Message::Sample(Sample { at: clock::now(), source: Source::Probes, fact }));
         let _closed = out.put(&Message::Useless);
@@ -36,26 +37,55 @@ pub fn run(orders: &str) -> Result<(), serde_json::Error> {
     Ok(())
 }
 
-fn probe(orders: &Orders) -> Result<(), String> {
-    match confine::keep_needed() {
-        Ok(missing) if missing.is_empty() => {}
-        Ok(missing) => {
-            let missing: Vec<&str> = missing.iter_names().map(|(name, _)| name).collect();
-            return Err(format!(
-                "probes take the capabilities BPF, PERFMON and SYS_PTRACE, of which it lacks {}: add them, or run as \
-                 root",
-                missing.join(", ")
-            ));
+/// Probes; where that is not wanted or does not work, samples.
+fn work(orders: &Orders, out: &mut Out) -> Result<(), String> {
+    let lacking = match orders.enabled {
+        Enabled::Proc => {
+            confine::keep(confine::SAMPLING).map_err(|error| error.to_string())?;
+            None
         }
-        Err(error) => return Err(error.to_string()),
-    }
+        Enabled::Auto | Enabled::Yes | Enabled::No => lacking()?,
+    };
     confine::filter().map_err(|error| error.to_string())?;
     let told = listen().map_err(|error| format!("read orders: {error}"))?;
-    let options = Options { proc: orders.proc.clone(), period: orders.period };
     let roots = HostRoots { proc: orders.proc.clone(), dev: orders.dev.clone() };
-    let mut out = Out::default();
-    watch(&options, Here(Lookup::new(&roots)), &told, &mut |sample| out.put(&Message::Sample(sample)))
-        .map_err(|error| error.to_string())
+    let instead = match (orders.enabled, lacking) {
+        (Enabled::Proc, _) => None,
+        (_, Some(why)) => Some(why),
+        (_, None) => {
+            let options = Options { proc: orders.proc.clone(), period: orders.period };
+            let put = &mut |sample| out.put(&Message::Sample(sample));
+            match watch(&options, Here(Lookup::new(&roots)), &told, put) {
+                Ok(()) => return Ok(()),
+                Err(error) => Some(error.to_string()),
+            }
+        }
+    };
+    match (orders.enabled, instead) {
+        (Enabled::Yes | Enabled::No, Some(why)) => Err(why),
+        (_, instead) => {
+            let options = sampling::Options { proc: orders.proc.clone(), period: orders.period, instead };
+            sampling::run(&options, Lookup::new(&roots), &told, &mut |sample| {
+                out.put(&Message::Sample(sample))
+            });
+            Ok(())
+        }
+    }
+}
+
+/// Gives up what probes do not need; says what they need and do not have.
+fn lacking() -> Result<Option<String>, String> {
+    let missing = confine::keep(confine::PROBING).map_err(|error| error.to_string())?;
+    if missing.is_empty() {
+        return Ok(None);
+    }
+    // Then they are of no use.
+    confine::keep(confine::SAMPLING).map_err(|error| error.to_string())?;
+    let missing: Vec<&str> = missing.iter_names().map(|(name, _)| name).collect();
+    Ok(Some(format!(
+        "probes take the capabilities BPF, PERFMON and SYS_PTRACE, of which it lacks {}: add them, or run as root",
+        missing.join(", ")
+    )))
 }
 
 /// Orders as they come. The thread ends with standard input, and with it everything.

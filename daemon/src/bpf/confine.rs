@@ -16,19 +16,20 @@ pub(super) enum ConfineError {
     Filter(String),
 }
 
-/// Capabilities that the work takes.
-const NEEDED: CapabilitySet =
-    CapabilitySet::BPF.union(CapabilitySet::PERFMON).union(CapabilitySet::SYS_PTRACE);
+/// Capabilities that probes take.
+pub(super) const PROBING: CapabilitySet = CapabilitySet::BPF.union(CapabilitySet::PERFMON).union(SAMPLING);
+/// Capabilities that samples take.
+pub(super) const SAMPLING: CapabilitySet = CapabilitySet::SYS_PTRACE;
 
-/// Gives up all capabilities but those that are needed; says which of them are missing.
-pub(super) fn keep_needed() -> Result<CapabilitySet, ConfineError> {
+/// Gives up all capabilities but those that are `needed`; says which of them are missing.
+pub(super) fn keep(needed: CapabilitySet) -> Result<CapabilitySet, ConfineError> {
     let held = capabilities(None)?;
-    let keep = held.permitted & NEEDED;
+    let keep = held.permitted & needed;
     set_capabilities(
         None,
         CapabilitySets { effective: keep, permitted: keep, inheritable: CapabilitySet::empty() },
     )?;
-    Ok(NEEDED & !keep)
+    Ok(needed & !keep)
 }
 
 /// Lays down, in this thread and those that it starts, the capabilities that only the `bpf` process uses; for good if

@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use warpmeter_core::price::{BuiltIn, Capacity, Price, Quote};
 
-use super::{Config, Level, Pods, Problem};
+use super::{Config, Enabled, Level, Pods, Problem};
 
 fn problems(text: &str) -> Vec<String> {
     let describe = |problem: Problem| format!("{}:{} {}", problem.line, problem.column, problem.message);
@@ -265,4 +265,18 @@ proptest::proptest! {
             proptest::prop_assert!(!problems.is_empty());
         }
     }
+}
+
+#[test]
+fn probes_are_attached_where_they_work_always_never_or_replaced_by_samples() {
+    for (value, enabled) in [
+        ("\"auto\"", Enabled::Auto),
+        ("\"proc\"", Enabled::Proc),
+        ("true", Enabled::Yes),
+        ("false", Enabled::No),
+    ] {
+        assert_eq!(Config::parse(&format!("[bpf]\nenabled = {value}\n")).unwrap().probes, enabled);
+    }
+    let problems = Config::parse("[bpf]\nenabled = \"sample\"\n").unwrap_err();
+    assert!(problems[0].to_string().contains("\"proc\""), "{problems:?}");
 }

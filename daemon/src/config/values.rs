@@ -140,12 +140,14 @@ pub(super) fn level(value: &DeValue<'_>) -> Parsed<Level> {
 }
 
 pub(super) fn enabled(value: &DeValue<'_>) -> Parsed<Enabled> {
+    let wanted = "wants true, false, \"auto\" or \"proc\"";
     match value {
         DeValue::Boolean(true) => Ok(Enabled::Yes),
         DeValue::Boolean(false) => Ok(Enabled::No),
         DeValue::String(text) if text == "auto" => Ok(Enabled::Auto),
-        DeValue::String(text) => Err(format!("wants true, false or \"auto\", got {text:?}")),
-        other => Err(format!("wants true, false or \"auto\", got {}", other.type_str())),
+        DeValue::String(text) if text == "proc" => Ok(Enabled::Proc),
+        DeValue::String(text) => Err(format!("{wanted}, got {text:?}")),
+        other => Err(format!("{wanted}, got {}", other.type_str())),
     }
 }
 

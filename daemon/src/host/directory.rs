@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 /// Why something could not be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Unread {
+pub(crate) enum Unread {
     /// It does not exist, or ceased to.
     Vanished,
     /// The kernel does not let this process see it.
@@ -40,13 +40,13 @@ impl From<Errno> for Unread {
 }
 
 /// Opens the directory `name` of `at`.
-pub(super) fn open(at: impl AsFd, name: &str) -> Result<OwnedFd, Unread> {
+pub(crate) fn open(at: impl AsFd, name: &str) -> Result<OwnedFd, Unread> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     Ok(rustix::fs::openat(at, name, flags, Mode::empty())?)
 }
 
 /// Calls `each` with the name and inode of every entry of `directory`, until it returns false.
-pub(super) fn entries(
+pub(crate) fn entries(
     directory: impl AsFd,
     buffer: &mut [MaybeUninit<u8>],
     mut each: impl FnMut(&CStr, u64) -> bool,
@@ -64,7 +64,7 @@ pub(super) fn entries(
 /// Reads the file `name` of `at`, at most as much of it as `buffer` holds, and returns what was read.
 ///
 /// A buffer that is not filled holds the whole file: the kernel makes the text of such a file in one piece.
-pub(super) fn read<'b>(at: impl AsFd, name: &str, buffer: &'b mut [u8]) -> Result<&'b [u8], Unread> {
+pub(crate) fn read<'b>(at: impl AsFd, name: &str, buffer: &'b mut [u8]) -> Result<&'b [u8], Unread> {
     // A file that a test or a mistake put there must not block a round: a FIFO would.
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let file = rustix::fs::openat(at, name, flags, Mode::empty())?;

@@ -7,7 +7,7 @@
 pub mod cgroup;
 mod clock;
 mod devices;
-mod directory;
+pub(crate) mod directory;
 mod health;
 mod known;
 mod lookup;

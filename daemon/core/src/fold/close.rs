@@ -416,18 +416,19 @@ impl Fold {
         let Place { device, window, piece, held, .. } = place;
         let listed = place.part.map(|part| pids(window, part)).unwrap_or_default();
         let gpus = [(window.gpu.id.clone(), std::sync::Arc::clone(&window.gpu))].into();
+        let own = |pid: HostPid| {
+            let process = self.roster.find(pid, window.during);
+            process.is_some_and(|process| self.owner(process, Some(held)) == *owner)
+        };
         self.snapshots.seen(
             *piece,
             |scope| probes::feeds(scope, owner),
             |calls| {
                 let resolved = calls.device.as_ref().and_then(|named| resolve(named, &gpus));
                 let pid = calls.process.pid;
-                probes::is_on(calls, device, resolved.as_ref(), listed.contains(&pid))
-                    && self
-                        .roster
-                        .find(pid, window.during)
-                        .is_some_and(|process| self.owner(process, Some(held)) == *owner)
+                probes::is_on(calls, device, resolved.as_ref(), listed.contains(&pid)) && own(pid)
             },
+            |pid| listed.contains(&pid) && own(pid),
         )
     }
 }

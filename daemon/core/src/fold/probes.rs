@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::Fold;
 use crate::allocate::{Gpus, Held, resolve};
 use crate::identity::{DeviceId, HostPid, Owner, Scope};
-use crate::probe::{Calls, Doings, Gap, Probes, Threads};
+use crate::probe::{Calls, Doings, Gap, Probes};
 use crate::stall::Host;
 use crate::time::{Interval, MonoNs, SECOND};
 
@@ -82,12 +82,14 @@ impl Snapshots {
             .is_some_and(|until| until < end && watermark.since(until) < LOST && watermark.since(end) < GRACE)
     }
 
-    /// What was seen of the processes that `of` accepts; nothing if none of them was.
+    /// What was seen of the calls that `of` accepts and sampled of the processes that `whose` does; nothing if there
+    /// were none of either.
     pub(super) fn seen(
         &self,
         during: Interval,
         feeders_of: impl Fn(&Scope) -> bool,
         of: impl Fn(&Calls) -> bool,
+        whose: impl Fn(HostPid) -> bool,
     ) -> Option<Seen> {
         let mut seen = Seen { from_start: true, ..Seen::default() };
         let (mut bytes, mut waited) = (0_u64, 0_u64);
@@ -99,8 +101,14 @@ impl Snapshots {
                 bytes = bytes.saturating_add(part(calls.bytes_to_device.saturating_add(calls.bytes_to_host)));
                 waited = waited.saturating_add(part(calls.copy_wait));
             }
+            for sampled in probes.sampled.iter().filter(|sampled| whose(sampled.process.pid)) {
+                seen.from_start = false;
+                seen.processes.insert(sampled.process.pid);
+                seen.host.samples = seen.host.samples.saturating_add(part(sampled.samples));
+                add(&mut seen.host.sampled, sampled.doings, part);
+            }
             for threads in probes.threads.iter().filter(|threads| feeders_of(&threads.scope)) {
-                add(&mut seen.host.feeders, threads, part);
+                add(&mut seen.host.feeders, threads.others, part);
             }
         }
         seen.host.alone = seen.processes.len() == 1;
@@ -128,8 +136,8 @@ impl Seen {
     }
 }
 
-fn add(feeders: &mut Doings, threads: &Threads, part: impl Fn(u64) -> u64) {
-    for (sum, amount) in feeders.iter_mut().zip(threads.others) {
+fn add(sums: &mut Doings, doings: Doings, part: impl Fn(u64) -> u64) {
+    for (sum, amount) in sums.iter_mut().zip(doings) {
         *sum = sum.saturating_add(part(amount));
     }
 }
