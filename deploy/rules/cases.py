@@ -200,11 +200,14 @@ def case(name, fleet, checks, step=STEP, texts=()):
 
 
 POD = "WarpmeterPodUnder30Percent"
+STARVED = "WarpmeterDataStarved"
 IDLE = "WarpmeterAllocatedIdle"
 NAMESPACE = "WarpmeterNamespaceUnder30Percent"
 CLUSTER = "WarpmeterClusterUnder30Percent"
 XID = "WarpmeterGpuXid"
 LOW = {"active": 0.2, "no_evidence": 0.8}
+DATA = CAUSES[:7]
+WAITS = {"active": 0.4, "disk_read": 0.4, "cpu": 0.2}
 
 
 def pods():
@@ -219,9 +222,9 @@ def pods():
          daemon() + pod(active=0.9, no_evidence=0.1, sm=lambda at: min(at, 40) * 60 * 0.6), {39: [], 55: [], 70: [], 90: []})
     case("unknown/no_evidence does not silence: the device was measured to be inactive",
          daemon() + pod(active=0.05, no_evidence=0.95, sm=0.04, dram=0.01), {45: [fires(POD, pod="a")]})
-    case("the same once causes of stalls are measured",
+    case("the same where causes of stalls are measured",
          daemon() + pod(active=0.05, disk_read=0.7, cpu=0.2, no_evidence=0.05, sm=0.04, dram=0.01),
-         {45: [fires(POD, pod="a"), samples("round(pod:warpmeter_starved:ratio_rate30m, 0.001)", ('{cluster="c1",namespace="ml",pod="a",pod_uid="u1"}', 0.9))]})
+         {45: [fires(POD, pod="a"), fires(STARVED, pod="a"), samples("round(pod:warpmeter_starved:ratio_rate30m, 0.001)", ('{cluster="c1",namespace="ml",pod="a",pod_uid="u1"}', 0.9))]})
     case("activity unknown for 10 % or more silences (source_lost)", daemon() + pod(active=0.1, no_evidence=0.7, source_lost=0.2), {45: [], 90: []})
     case("activity unknown for 10 % or more silences (conflict)", daemon() + pod(active=0.1, no_evidence=0.7, conflict=0.2), {45: [], 90: []})
     case("a little of it does not, and is left out of the ratio",
@@ -315,6 +318,65 @@ def pods():
                  {"summary": "ml/a used 20% of its GPUs for 30 minutes.",
                   "description": "Pod ml/a of Job train did work in 20% of the GPU time that it held. What it costs is not known: no price is configured. ",
                   "runbook_url": "docs/runbooks/WarpmeterPodUnder30Percent.md"})])
+
+
+def starving():
+    own = {"severity": "warning", "cluster": "c1", "node": "n1", "namespace": "ml", "pod": "a", "pod_uid": "u1", "workload_kind": "Job", "workload": "train", "team": "vision"}
+    page = {"summary": "ml/a kept its GPUs waiting for data for 60% of 30 minutes.", "runbook_url": "docs/runbooks/WarpmeterDataStarved.md"}
+    waited = "Pod ml/a of Job train waited for its data in 60% of the GPU time that it held, most of all by disk_read. "
+    case("a pod that waits for data fires after 30 minutes, with the leading cause and what the waiting costs",
+         daemon() + pod(**WAITS, price=3.0), {25: [], 45: [fires(STARVED, cluster="c1", node="n1", namespace="ml", pod="a", pod_uid="u1", workload_kind="Job", workload="train", team="vision")]},
+         texts=[(45, STARVED, own, page | {"description": waited + "The waiting costs 1.80 USD per hour. It did work in 40%."})])
+    case("without a price it says so", daemon() + pod(**WAITS), {45: [fires(STARVED, pod="a")]},
+         texts=[(45, STARVED, own, page | {"description": waited + "What the waiting costs is not known: no price is configured. It did work in 40%."})])
+    each = lambda causes: [item for cause in causes for item in pod(name=cause, uid="u-" + cause, gpu="g-" + cause, active=0.7, **{cause: 0.3})]
+    case("every cause of data starvation counts", daemon() + each(DATA), {45: [fires(STARVED, pod=cause) for cause in DATA]})
+    case("no other cause does", daemon() + each([cause for _, cause in PAIRS[1:] if cause not in DATA and cause not in ("source_lost", "conflict")]), {45: [], 90: []})
+    case("causes add up", daemon() + pod(active=0.6, network=0.1, cpu=0.1, cpu_wait=0.1, lock=0.1), {45: [fires(STARVED, pod="a")]})
+    case("less than a quarter does not fire", daemon() + pod(active=0.76, disk_read=0.24), {45: [], 90: []})
+    case("without probes nothing is starved, and use is judged as before",
+         daemon() + pod(active=0.1, no_evidence=0.9), {45: [fires(POD, pod="a"), samples("pod:warpmeter_starved:ratio_rate30m", ('pod:warpmeter_starved:ratio_rate30m{cluster="c1",namespace="ml",pod="a",pod_uid="u1"}', 0)), samples("pod_cause:warpmeter_starved_gpus:rate30m")]})
+    case("causes that are unknown for much of the time silence neither", daemon() + pod(active=0.1, disk_read=0.3, no_evidence=0.6), {45: [fires(STARVED, pod="a"), fires(POD, pod="a")]})
+    case("activity unknown for 10 % or more silences", daemon() + pod(active=0.2, disk_read=0.6, source_lost=0.2), {45: [], 90: []})
+    case("a little of it does not", daemon() + pod(active=0.45, disk_read=0.5, source_lost=0.05), {45: [fires(STARVED, pod="a")]})
+    case("that idleness is intended is no excuse for starving", daemon() + pod(**WAITS, info={"idle_ok": "true"}), {45: [fires(STARVED, pod="a")]})
+    case("nor that memory bandwidth is used", daemon() + pod(**WAITS, sm=0.2, dram=0.35), {45: [fires(STARVED, pod="a")]})
+    case("a starved pod younger than the window does not fire", daemon(Life(until=120)) + pod(**WAITS, life=Life(until=120, born=40)), {60: [], 69: [], 80: [fires(STARVED, pod="a")]})
+    case("a starved pod that has ended does not fire by the rates that outlive it",
+         daemon() + pod(**WAITS, life=Life(dies=47), held_life=Life(dies=42)), {41: [fires(STARVED, pod="a")], 48: [], 60: []})
+    case("a pod that replaces a starved one of the same name starts anew",
+         daemon(Life(until=120)) + pod(**WAITS, life=Life(until=120, dies=55), held_life=Life(until=120, dies=50)) + pod(uid="u2", active=0.9, cpu=0.1, life=Life(until=120, born=51)),
+         {49: [fires(STARVED, pod="a", pod_uid="u1")], 57: [], 90: []})
+    case("starvation through a failing scrape", daemon(life := Life(gap=(40, 52))) + pod(**WAITS, life=life),
+         {38: [fires(STARVED, pod="a")], 46: [fires(STARVED, pod="a")], 54: [fires(STARVED, pod="a")], 70: [fires(STARVED, pod="a")]})
+    case("starvation through a restart of the daemon", daemon(life := Life(restart=40)) + pod(**WAITS, life=life), {39: [fires(STARVED, pod="a")], 41: [fires(STARVED, pod="a")], 60: [fires(STARVED, pod="a")]})
+    case("of starvation a daemon away for 25 minutes of 30 has seen too little",
+         daemon(life := Life(gap=(35, 60), restart=60)) + pod(**WAITS, life=life), {67: [], 72: [], 85: [fires(STARVED, pod="a")]})
+    case("a starved MIG slice fires though its GPU is busy",
+         daemon() + pod(mig="MIG-1", share=1 / 7, **WAITS) + pod(name="b", uid="u2", mig="MIG-2", share=3 / 7, active=0.9, disk_read=0.1), {45: [fires(STARVED, pod="a")]})
+    case("two GPUs, one starved: by what is held of both", daemon() + pod(active=0.4, disk_read=0.6) + pod(gpu="g2", active=1.0, gauges=False), {45: [fires(STARVED, pod="a")]})
+    case("two GPUs, one starved a little", daemon() + pod(active=0.6, disk_read=0.4) + pod(gpu="g2", active=1.0, gauges=False), {45: []})
+    case("starved pods of two clusters with the same names are kept apart",
+         daemon() + daemon(cluster="c2") + pod(**WAITS) + pod(cluster="c2", active=0.9, cpu=0.1), {45: [fires(STARVED, cluster="c1", pod="a")]})
+    case("starvation in a single cluster without a cluster label", daemon(cluster=None) + pod(**WAITS, cluster=None), {45: [fires(STARVED, pod="a")]})
+    case("without pod_info a starved pod is not passed over", daemon() + pod(**WAITS, gauges=False), {45: [fires(STARVED, pod="a", namespace="ml")]})
+    case("starvation at level minimal", daemon() + pod(**WAITS, standard=False), {45: [fires(STARVED, pod="a")]})
+    cost = lambda *parts: samples('round(pod_cause:warpmeter_starved_cost_per_hour:rate30m, 0.001)', *((f'{{cluster="c1",namespace="ml",pod="{name}",pod_uid="{uid}",currency="{currency}",cause="{cause}"}}', value) for name, uid, currency, cause, value in parts))
+    case("what starvation costs, by cause, at each device's own price, with other stalls left out",
+         daemon() + pod(active=0.2, disk_read=0.3, sync=0.3, cpu=0.2, price=4.0) + pod(gpu="g2", active=0.5, cpu=0.4, transfer=0.1, price=1.0, gauges=False),
+         {45: [fires(STARVED, pod="a"), cost(("a", "u1", "USD", "disk_read", 1.2), ("a", "u1", "USD", "cpu", 1.2))]})
+    euros = [series("warpmeter_pod_cost_total", target() | {"namespace": "ml", "pod": "b", "pod_uid": "u2", "container": "c", "gpu_uuid": "g2", "mig": "", "currency": "EUR", "state": "stalled"}, Life(until=90, born=80).counter(2 / 3600))]
+    case("a change of currency disturbs nobody",
+         daemon() + pod(**WAITS, price=3.0) + pod(name="b", uid="u2", gpu="g2", **WAITS, price=1.0) + euros,
+         {85: [fires(STARVED, pod="a"), fires(STARVED, pod="b"), samples('round(sum by (currency) (pod_cause:warpmeter_starved_cost_per_hour:rate30m{pod="a"}), 0.001)', ('{currency="USD"}', 1.8))]})
+    serving = {"workload_kind": "Deployment", "workload": "serve"}
+    case("starvation by workload and namespace, weighted by what is held",
+         daemon() + pod(**WAITS, price=3.0) + pod(name="b", uid="u2", gpu="g2", active=0.8, disk_read=0.2, price=3.0) + pod(name="s", uid="u3", gpu="g3", active=1.0, info=serving) + pod(name="x", uid="u4", gpu="g4", active=0.9, network=0.1, price=3.0, gauges=False),
+         {45: [fires(STARVED, pod="a"),
+               samples("round(workload:warpmeter_starved:ratio_rate30m, 0.001)", *((f'{{cluster="c1",namespace="ml"{more}}}', value) for more, value in ((',workload_kind="Job",workload="train"', 0.4), (',workload_kind="Deployment",workload="serve"', 0), ("", 0.1)))),
+               samples("round(workload_cause:warpmeter_starved_gpus:rate30m, 0.001)", *((f'{{cluster="c1",namespace="ml"{more}}}', value) for more, value in ((',workload_kind="Job",workload="train",cause="disk_read"', 0.6), (',workload_kind="Job",workload="train",cause="cpu"', 0.2), (',cause="network"', 0.1)))),
+               samples('round(sum by (workload) (workload_cause:warpmeter_starved_cost_per_hour:rate30m), 0.001)', ('{workload="train"}', 2.4), ("{}", 0.3)),
+               samples("round(namespace:warpmeter_starved:ratio_rate30m, 0.001)", ('{cluster="c1",namespace="ml"}', 0.225))]})
 
 
 def levels():
@@ -568,7 +630,7 @@ def joins():
 
 def main():
     where = pathlib.Path(sys.argv[1])
-    for family in (pods, levels, free, telemetry, prices, devices, borrowing, joins):
+    for family in (pods, starving, levels, free, telemetry, prices, devices, borrowing, joins):
         family()
     for index, (name, content) in enumerate(CASES):
         (where / f"{index:03}.json").write_text(json.dumps(content))

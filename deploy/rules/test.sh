@@ -38,6 +38,12 @@ inhibitions() { # BINARY CONFIG
   send alertname=WarpmeterPodUnder30Percent severity=warning cluster=c1 node=n1 namespace=ml pod=a pod_uid=u1
   send alertname=WarpmeterPodUnder30Percent severity=warning cluster=c1 node=n1 namespace=ml pod=b pod_uid=u2
   send alertname=WarpmeterPodUnder30Percent severity=warning cluster=c2 node=n1 namespace=ml pod=a pod_uid=u1
+  send alertname=WarpmeterDataStarved severity=warning cluster=c1 node=n1 namespace=ml pod=e pod_uid=u5
+  send alertname=WarpmeterPodUnder30Percent severity=warning cluster=c1 node=n1 namespace=ml pod=e pod_uid=u5
+  send alertname=WarpmeterPodUnder30Percent severity=warning cluster=c1 node=n1 namespace=ml pod=f pod_uid=u6
+  send alertname=WarpmeterDataStarved severity=warning cluster=c1 node=n2 namespace=ml pod=g pod_uid=u7
+  send alertname=WarpmeterSourceDown severity=warning cluster=c1 node=n8 source=probes
+  send alertname=WarpmeterPodUnder30Percent severity=warning cluster=c1 node=n8 namespace=ml pod=h pod_uid=u8
   send alertname=WarpmeterTargetDown severity=warning cluster=c1 node=n2 instance=n2
   send alertname=WarpmeterPodUnder30Percent severity=warning cluster=c1 node=n2 namespace=ml pod=d pod_uid=u4
   send alertname=WarpmeterGpuThrottled severity=warning cluster=c1 node=n2 gpu_uuid=g2
@@ -61,12 +67,14 @@ for alert in json.load(sys.stdin):
   kill "$alertmanager_pid" && wait "$alertmanager_pid" 2>/dev/null || true
   alertmanager_pid=
   cat >"$work/expected" <<'LIST'
+WarpmeterDataStarved c1 g
 WarpmeterGpuLost c1 g3
 WarpmeterGpuLost c1 g5
 WarpmeterGpuRowRemap c1 g8
 WarpmeterGpuThrottled c1 g2
 WarpmeterPodUnder30Percent c1 a
 WarpmeterPodUnder30Percent c1 d
+WarpmeterPodUnder30Percent c1 e
 LIST
   check "alertmanager: the consequence is inhibited by the cause, and nothing else is" diff "$work/expected" "$work/inhibited"
 }
@@ -108,6 +116,7 @@ if [ -z "$only" ]; then
       check "alertmanager: $* goes to $receiver" amtool config routes test --config.file $config --verify.receivers "$receiver" "$@"
     }
     route workload-owners alertname=WarpmeterPodUnder30Percent severity=warning namespace=ml workload=train
+    route workload-owners alertname=WarpmeterDataStarved severity=warning namespace=ml workload=train
     route workload-owners alertname=WarpmeterAllocatedIdle severity=warning namespace=ml
     route workload-owners alertname=WarpmeterNamespaceUnder30Percent severity=warning namespace=ml
     route capacity alertname=WarpmeterClusterUnder30Percent severity=warning
