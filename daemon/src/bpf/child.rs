@@ -12,6 +12,7 @@ use super::host::Here;
 use super::{Enabled, Message, Order, Orders, confine};
 use crate::clock;
 use crate::host::{HostRoots, Lookup};
+use crate::process::own_use;
 
 /// Probes until standard input or output is closed. `orders` is the JSON of [`Orders`].
 pub fn run(orders: &str) -> Result<(), serde_json::Error> {
@@ -54,8 +55,17 @@ fn probe(orders: &Orders) -> Result<(), String> {
     let options = Options { proc: orders.proc.clone(), period: orders.period };
     let roots = HostRoots { proc: orders.proc.clone(), dev: orders.dev.clone() };
     let mut out = Out::default();
-    watch(&options, Here(Lookup::new(&roots)), &told, &mut |sample| out.put(&Message::Sample(sample)))
-        .map_err(|error| error.to_string())
+    let mut put = |sample| out.put(&Message::Sample(sample));
+    watch(&options, Here(Lookup::new(&roots)), &told, &mut |sample| {
+        let (at, round) = (sample.at, matches!(sample.fact, Fact::Poll { .. }));
+        put(sample)?;
+        // What a round took is known at its end.
+        let own = if round { own_use() } else { None };
+        own.map_or(ControlFlow::Continue(()), |own| {
+            put(Sample { at, source: Source::Probes, fact: Fact::Own(own) })
+        })
+    })
+    .map_err(|error| error.to_string())
 }
 
 /// Orders as they come. The thread ends with standard input, and with it everything.
