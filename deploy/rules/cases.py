@@ -242,6 +242,18 @@ def pods():
          daemon(life := Life(gap=(40, 52))) + pod(active=0.9, no_evidence=0.1, life=life), {46: [], 54: [], 70: []})
     case("a restart of the daemon, which sets its counters back, keeps the alert",
          daemon(life := Life(restart=40)) + pod(**LOW, life=life), {39: [fires(POD, pod="a")], 41: [fires(POD, pod="a")], 45: [fires(POD, pod="a")], 60: [fires(POD, pod="a")]})
+    # 30 and 60 minutes after the restart, the sample that is looked back at is the first of the new counters: 0.
+    case("nor does the restart end it when the look back reaches it",
+         daemon(life := Life(until=150, restart=40)) + pod(**LOW, life=life),
+         {minute: [fires(POD, pod="a")] for minute in (69, 70, 71, 72, 75, 99, 100, 101, 130)})
+    case("the same for an idle pod, whose look back is an hour",
+         daemon(life := Life(until=210, restart=80)) + pod(no_work=1.0, life=life),
+         {minute: [fires(POD, pod="a"), fires(IDLE, pod="a")] for minute in (79, 109, 110, 111, 139, 140, 141, 142, 170)})
+    case("the same for a pod that waits for data",
+         daemon(life := Life(until=150, restart=40)) + pod(**WAITS, life=life), {minute: [fires(STARVED, pod="a")] for minute in (69, 70, 71, 75, 100)})
+    case("the same for a namespace and for a cluster",
+         daemon(life := Life(until=150, restart=40)) + pod(**LOW, life=life) + namespace(life=life, gpus=2) + gpu(active=0.2, unknown=0.8, engine=0.2, sm=0.2, life=life),
+         {minute: [fires(POD, pod="a"), fires(NAMESPACE, namespace="ml"), fires(CLUSTER, cluster="c1")] for minute in (69, 70, 71, 72, 75, 100)})
     case("a restart whose first scrape knows no pods yet keeps it too",
          daemon(Life(restart=40)) + pod(**LOW, life=Life(restart=40, gap=(40, 41))), {39: [fires(POD, pod="a")], 40: [fires(POD, pod="a")], 40.5: [fires(POD, pod="a")], 42: [fires(POD, pod="a")], 46: [fires(POD, pod="a")]})
     case("a restart makes no busy pod look idle", daemon(life := Life(restart=40)) + pod(active=0.9, no_evidence=0.1, sm=0.5, life=life), {41: [], 45: [], 60: []})
@@ -450,6 +462,27 @@ def telemetry():
     down = Life(gap=(10, 90))
     case("a target that is down", daemon() + daemon(down, node="n2"), {9: [], 15: [], 25: [fires("WarpmeterTargetDown", node="n2", cluster="c1")]})
     case("a scrape that fails once in a while is not down", daemon(up=Life().gauge(lambda at: 0 if at % 5 == 0 else 1)), {25: [], 60: []})
+    # One minute up of five, as the kubelet lets a container be that fails again and again.
+    looping = Life().gauge(lambda at: 1 if at < 20 or at % 5 < 1 else 0)
+    case("a daemon that crashes again and again", daemon(up=looping),
+         {19: [], 25: [], 60: [fires("WarpmeterTargetDown", node="n1", cluster="c1")]},
+         texts=[(60, "WarpmeterTargetDown", target() | {"severity": "warning"},
+                 {"summary": "Warpmeter on n1 answered 21.31% of its scrapes in 30 minutes.",
+                  "description": "The daemon on n1 is not scraped, answers 503 because its pipeline stands still, or ends and is started again and again. GPU time of this node is not measured meanwhile; what its GPUs cost is not known.",
+                  "runbook_url": "docs/runbooks/WarpmeterTargetDown.md"})])
+    case("a daemon that has stopped crashing is not down for long", daemon(up=Life(until=120).gauge(lambda at: 1 if at < 20 or at % 5 < 1 or at >= 60 else 0)), {59: [fires("WarpmeterTargetDown")], 72: [], 110: []})
+    case("a daemon that crashed twice in half an hour and mostly answers is not down", daemon(up=Life().gauge(lambda at: 0 if 20 <= at < 25 or 35 <= at < 40 else 1)), {26: [], 41: [], 50: [], 60: []})
+    case("an outage of 9 minutes, or one of 25 that is over, is not a crash loop",
+         daemon(up=Life().gauge(lambda at: 0 if 20 <= at < 29 else 1)) + daemon(up=Life().gauge(lambda at: 0 if 20 <= at < 45 else 1), node="n2"),
+         {29: [], 44: [fires("WarpmeterTargetDown", node="n2")], 46: [], 60: []})
+    twice = lambda life=None: board("warpmeter_gpu_up", 1) + [series("warpmeter_gpu_up", target() | {"job": "gpu/warpmeter", "instance": "10.0.0.1:9408", "gpu_uuid": "g1"}, (life or Life()).gauge(1))]
+    case("two targets for one GPU", daemon() + twice() + board("warpmeter_gpu_up", 1, name="g2") + [series("warpmeter_gpu_price_per_hour", target() | {"gpu_uuid": "g1", "currency": "USD"}, Life().gauge(2.5))],
+         {14: [], 20: [fires("WarpmeterScrapedTwice", cluster="c1", gpu_uuid="g1")]},
+         texts=[(20, "WarpmeterScrapedTwice", {"severity": "warning", "cluster": "c1", "gpu_uuid": "g1"},
+                 {"summary": "g1 of c1 is reported by 2 targets.",
+                  "description": "Its time and its cost are counted 2 times in every sum over nodes, namespaces and teams. Charge nobody by them until one target is left. The GPU costs 2.50 USD per hour, counted so often.",
+                  "runbook_url": "docs/runbooks/WarpmeterScrapedTwice.md"})])
+    case("two targets for a while, as when a pod moves, and the same name in another cluster", daemon() + daemon(cluster="c2") + twice(Life(born=10, dies=22)) + board("warpmeter_gpu_up", 1, cluster="c2"), {15: [], 25: [], 60: []})
     case("a target of another job is not ours", daemon() + [series("up", {"job": "dcgm", "instance": "n3"}, Life().gauge(0))], {25: []})
     case("the job of a PodMonitor", daemon() + [series("up", {"job": "gpu/warpmeter", "instance": "n3"}, Life().gauge(0))], {25: [fires("WarpmeterTargetDown", instance="n3")]})
     capacity = lambda node, resource="nvidia_com_gpu", cluster="c1": [series("kube_node_status_capacity", {"cluster": cluster, "node": node, "resource": resource, "unit": "integer"}, Life().gauge(8))]
@@ -460,6 +493,11 @@ def telemetry():
     case("a source that is down", daemon(nvidia=lambda at: 1 if at < 10 else 0), {12: [], 30: [fires("WarpmeterSourceDown", source="nvidia", node="n1")]})
     case("a source that restarts is not down", daemon(nvidia=lambda at: 0 if at % 10 == 0 else 1), {30: [], 60: []})
     case("a source down through a failing scrape", daemon(Life(gap=(40, 46)), nvidia=0), {30: [fires("WarpmeterSourceDown", source="nvidia")], 43: [fires("WarpmeterSourceDown", source="nvidia")]})
+    degraded = lambda sample, source="prices": [series("warpmeter_source_degraded", target() | {"source": source}, Life().gauge(sample))]
+    case("a price file that was refused, so that its source is degraded", daemon() + degraded(lambda at: 0 if at < 10 else 1) + degraded(0, "host"),
+         {30: [], 60: [fires("WarpmeterSourceDegraded", source="prices", node="n1", severity="info")]})
+    case("a source that is degraded now and then", daemon() + degraded(lambda at: 1 if at % 10 < 4 else 0), {60: [], 90: []})
+    case("a source that is mended", daemon() + degraded(lambda at: 1 if at < 60 else 0), {55: [fires("WarpmeterSourceDegraded", source="prices")], 70: []})
     case("activity that is unknown", daemon() + gpu(active=0.7, unknown=0.3, engine=0.7, use_unknown=0.3), {45: [fires("WarpmeterTimeUnknown", gpu_uuid="g1", node="n1", cluster="c1")]})
     case("no evidence of causes is not a fault", daemon() + gpu(active=0.7, unknown=0.3, engine=0.7), {45: []})
     case("unknown activity at level minimal", daemon() + gpu(active=0.8, unknown=0.2, standard=False) + pod(active=0.8, source_lost=0.2, standard=False), {45: [fires("WarpmeterTimeUnknown", gpu_uuid="g1")]})
