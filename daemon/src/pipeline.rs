@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
 
-use warpmeter_core::fact::{Fact, Health, HealthState, Own, Process, Sample, Source};
+use warpmeter_core::fact::{Fact, Health, HealthState, Process, Sample, Source};
 use warpmeter_core::fold::Fold;
 use warpmeter_core::identity::{GpuId, HostPid, MigId, PodUid, Scope};
 use warpmeter_core::settings::Settings;
@@ -14,6 +14,7 @@ use warpmeter_core::time::{MonoNs, SECOND};
 use warpmeter_core::view::View;
 
 use crate::clock;
+use crate::process::own_use;
 use crate::recording::{Recorder, RecordingError};
 use crate::told::Told;
 
@@ -264,16 +265,6 @@ fn log_change(source: Source, health: &Health) {
 /// The next tick after `now`, on the grid of `tick`; what was missed is not made up for.
 fn after(tick: MonoNs, now: MonoNs) -> MonoNs {
     tick.plus((now.since(tick) / TICK + 1) * TICK)
-}
-
-/// What this process has used since its start.
-fn own_use() -> Option<Own> {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-    let cpu = u64::try_from(time.tv_sec).ok()? * SECOND + u64::try_from(time.tv_nsec).ok()?;
-    let statm = std::fs::read_to_string("/proc/self/statm").ok()?;
-    let pages: u64 = statm.split(' ').nth(1)?.parse().ok()?;
-    let page = u64::try_from(rustix::param::page_size()).ok()?;
-    Some(Own { cpu, resident: pages * page })
 }
 
 #[cfg(test)]

@@ -1,9 +1,12 @@
-//! Source processes: read line by line while they live, and ended without waiting for them.
+//! Source processes: read line by line while they live, and ended without waiting for them; and what one uses itself.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStdout, ExitStatus};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;
+
+use warpmeter_core::fact::Own;
+use warpmeter_core::time::SECOND;
 
 /// The longest line that is taken from a process, in bytes.
 const LONGEST_LINE: u64 = 4 << 20;
@@ -81,4 +84,14 @@ pub(crate) fn describe(status: ExitStatus) -> String {
         (None, Some(code)) => format!("ended with status {code}"),
         (None, None) => "ended".into(),
     }
+}
+
+/// What this process has used since its start.
+pub(crate) fn own_use() -> Option<Own> {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    let cpu = u64::try_from(time.tv_sec).ok()? * SECOND + u64::try_from(time.tv_nsec).ok()?;
+    let statm = std::fs::read_to_string("/proc/self/statm").ok()?;
+    let pages: u64 = statm.split(' ').nth(1)?.parse().ok()?;
+    let page = u64::try_from(rustix::param::page_size()).ok()?;
+    Some(Own { cpu, resident: pages * page })
 }

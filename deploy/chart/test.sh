@@ -2,7 +2,8 @@
 # Everything about the chart and the plain manifests, by the tools that read them: helm (3 and 4), the schemas of
 # Kubernetes and of the Prometheus operator, a Prometheus, the daemon, runc. Closing line: `N passed, N failed`.
 # Needs Debian or the like with python3, and fetches what else it lacks, once, into the target directory.
-# WARPMETER names a built daemon; otherwise it is built. REQUIRE_ALL=1 makes a check that cannot run a failure.
+# WARPMETER and LIBCUDA name a built daemon and a simulated driver library; otherwise they are built. REQUIRE_ALL=1 makes
+# a check that cannot run a failure.
 set -euo pipefail
 cd "$(dirname "$0")"
 root=$(cd ../.. && pwd)
@@ -52,5 +53,9 @@ if [ -z "${WARPMETER:-}" ]; then
   (cd "$root" && cargo build --quiet -p warpmeter)
   WARPMETER=$target/debug/warpmeter
 fi
-export WARPMETER
+if [ -z "${LIBCUDA:-}" ]; then
+  (cd "$root" && cargo build --quiet -p simgpu-cuda)
+  LIBCUDA=$(find "$target/debug" -maxdepth 1 -name 'lib*simgpu_cuda*.so' | head -n 1)
+fi
+export WARPMETER LIBCUDA
 exec "$tools/venv/bin/python" -B tests/main.py --tools "$tools"

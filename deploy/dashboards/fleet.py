@@ -1,6 +1,6 @@
 """What all GPUs do, what they cost, and who holds them."""
 
-from parts import GPUS, MONEY, Query, bars, by_activity, by_cause, by_state, limits, lines, link, money, number, page, row, rows, STATES
+from parts import GPUS, MONEY, Query, STARVED, bars, by_activity, by_cause, by_state, limits, lines, link, money, number, page, row, rows, STATES
 
 C = 'cluster=~"$cluster"'
 
@@ -13,6 +13,10 @@ def by_team(pods, more=""):
 # Money that bought no work, in each minute of the range: a rule's value is a rate per hour.
 WASTED = f"sum by (namespace, workload_kind, workload, currency) (sum_over_time(workload:warpmeter_unused_cost_per_hour:rate30m{{{C}}}[$__range:1m])) / 60"
 SPENT = f"sum by (namespace, workload_kind, workload, currency) (sum_over_time(workload:warpmeter_cost_per_hour:rate30m{{{C}}}[$__range:1m])) / 60"
+STARVED_MONEY = f"sum by (namespace, workload_kind, workload, currency) (sum_over_time(workload_cause:warpmeter_starved_cost_per_hour:rate30m{{{C}}}[$__range:1m])) / 60"
+STARVED_TIME = f"sum by (namespace, workload_kind, workload) (sum_over_time(workload_cause:warpmeter_starved_gpus:rate30m{{{C}}}[$__range:1m])) * 60"
+STARVED_SHARE = f"""sum by (namespace, workload_kind, workload) (workload:warpmeter_allocated_gpus:rate30m{{{C}}} * workload:warpmeter_starved:ratio_rate30m{{{C}}})
+  / sum by (namespace, workload_kind, workload) (workload:warpmeter_allocated_gpus:rate30m{{{C}}} and workload:warpmeter_starved:ratio_rate30m{{{C}}})"""
 GPU_TIME = f"sum by (namespace, workload_kind, workload) (sum_over_time(workload:warpmeter_allocated_gpus:rate30m{{{C}}}[$__range:1m])) * 60"
 IDLE_TIME = f"""sum by (namespace, workload_kind, workload) (
   sum_over_time((workload:warpmeter_allocated_gpus:rate30m{{{C}}} * (1 - workload:warpmeter_utilization:ratio_rate30m{{{C}}}))[$__range:1m])) * 60"""
@@ -88,8 +92,29 @@ def who(board):
     )
 
 
+OPEN_WORKLOAD = "/d/warpmeter-workload?${__url_time_range}&${datasource:queryparam}&${cluster:queryparam}&var-namespace=${__data.fields.namespace}&var-workload=${__value.raw}"
+
+
+def starvation(board):
+    ranking = rows(
+        "Starved of data, ranked", """Workloads by what their GPUs cost while they waited for data, over the dashboard's time range; the share is of the last 30 minutes. Click a workload to see by what.
+        Its page of WarpmeterDataStarved says what helps against each cause. Without a price there is GPU time only; without probes on a node its pods are not in it.""",
+        [(Query(STARVED_MONEY), "lost", MONEY), (Query(STARVED_TIME), "GPU time lost", "s"), (Query(STARVED_SHARE), "starved, 30 minutes", "percentunit")],
+        first=("workload", "workload_kind", "namespace", "currency"), sort="GPU time lost", most=25)
+    row(
+        board, "Starved of data",
+        by_cause(lines("GPUs that wait for data, by cause", """Physical GPUs whose pods wait for disk, network, CPU, memory or one another. disk and network: prefetch, local disks, a cache. cpu: more loader workers, decoding on the GPU.
+                       cpu_wait: CPU limits and requests. Where probes are off there are no causes: see node and device health.""",
+                       [Query(f"sum by (cause) (rate(warpmeter_pod_gpu_seconds_total{{{C}, {STARVED}}}[$__rate_interval])) > 0", "{{cause}}")], GPUS, stacked=True, low=0)),
+        by_cause(bars("GPU time lost to waiting for data, by cause", "GPU time over the dashboard's time range. Each cause has its section on the page of WarpmeterDataStarved.",
+                      [Query(f"sort_desc(sum by (cause) (increase(warpmeter_pod_gpu_seconds_total{{{C}, {STARVED}}}[$__range])) > 0)", "{{cause}}", at_end=True)], "s", width=6, decimals=1)),
+        money(by_cause(bars("Money lost to waiting for data, by cause", "What that time cost, over the dashboard's time range. Faster storage or more CPU is worth up to this.",
+                            [Query(f"sum by (cause, currency) (sum_over_time(pod_cause:warpmeter_starved_cost_per_hour:rate30m{{{C}}}[$__range:1m])) / 60", "{{cause}} {{currency}}", at_end=True)], "none", width=6, decimals=2))),
+        link(ranking, "workload", "What this workload does", OPEN_WORKLOAD),
+    )
+
+
 def waste(board):
-    open_workload = "/d/warpmeter-workload?${__url_time_range}&${datasource:queryparam}&${cluster:queryparam}&var-namespace=${__data.fields.namespace}&var-workload=${__value.raw}"
     ranking = rows(
         "Waste, ranked by money", "Workloads by what they spent on GPU time that did no work, over the dashboard's time range. A pod of which no workload is known counts under its namespace. Click a workload to see why.",
         [(Query(WASTED), "bought no work", MONEY), (Query(SPENT), "cost", MONEY), (Query(GPU_TIME), "GPU time", "s"), (Query(USED_SHARE), "utilisation, 30 minutes", "percentunit")],
@@ -103,7 +128,7 @@ def waste(board):
         [(Query(f"sum by (namespace, pod) (pod:warpmeter_under30:ratio_rate30m{{{C}}})"), "utilisation", "percentunit"),
          (Query(f"sum by (namespace, pod) (pod:warpmeter_starved:ratio_rate30m{{{C}}} and pod:warpmeter_under30:ratio_rate30m{{{C}}})"), "starved of data", "percentunit")],
         width=12, first=("namespace", "pod"), sort="utilisation")
-    row(board, "Waste", link(ranking, "workload", "What this workload does", open_workload), link(by_time, "workload", "What this workload does", open_workload), under)
+    row(board, "Waste", link(ranking, "workload", "What this workload does", OPEN_WORKLOAD), link(by_time, "workload", "What this workload does", OPEN_WORKLOAD), under)
 
 
 def utilisation(board):
@@ -115,7 +140,7 @@ def utilisation(board):
                            Query(f"sum(rate(warpmeter_pod_sm_active_seconds_total{{{C}}}[$__rate_interval])) / (sum(rate(warpmeter_pod_profiled_seconds_total{{{C}}}[$__rate_interval]) and on (cluster, pod_uid, container, gpu_uuid, mig) warpmeter_pod_sm_active_seconds_total{{{C}}}) > 0)", "SM active"),
                            Query(f"sum(rate(warpmeter_pod_sm_occupied_seconds_total{{{C}}}[$__rate_interval])) / (sum(rate(warpmeter_pod_profiled_seconds_total{{{C}}}[$__rate_interval]) and on (cluster, pod_uid, container, gpu_uuid, mig) warpmeter_pod_sm_occupied_seconds_total{{{C}}}) > 0)", "SM occupied")],
                           "percentunit", low=0, high=1)),
-        lines("Unknown share of held time", """Part of pods' time whose state is unknown, by cause. no_evidence: measured not to work, the reason not known (host probes are off). source_lost: no counters.
+        lines("Unknown share of held time", """Part of pods' time whose state is unknown, by cause. no_evidence: measured not to work, the reason not known (probes are off, or saw none). source_lost: no counters.
               conflict: counters contradict each other. The last two are faults of telemetry: see node and device health.""",
               [Query(f'sum by (cause) (rate(warpmeter_pod_gpu_seconds_total{{{C}, state="unknown"}}[$__rate_interval])) / on () group_left () (sum(rate(warpmeter_pod_gpu_seconds_total{{{C}}}[$__rate_interval])) > 0)', "{{cause}}")],
               "percentunit", stacked=True, low=0, high=1),
@@ -158,6 +183,6 @@ def prices(board):
 
 def build():
     board = page("warpmeter-fleet", "Warpmeter / Fleet", "GPU time and money of all nodes: what works, what waits, who holds it. Needs the recording rules of deploy/rules.", [])
-    for part in (overview, time_and_money, who, waste, utilisation, free, prices):
+    for part in (overview, time_and_money, who, waste, starvation, utilisation, free, prices):
         part(board)
     return board

@@ -2,7 +2,7 @@
 
 Counters gain their golden value in each 100 seconds, from three hours ago on; gauges stand still, but for
 timestamps. It has what a healthy demo lacks: XID faults, owners that are not pods, a GPU that cannot be read, a pending
-row remapping, pods that have idled for hours, MIG slices that fit nobody; and kube-state-metrics and cAdvisor beside it.
+row remapping, pods that have idled for hours or starve, probes' own figures, MIG slices that fit nobody; and kube-state-metrics and cAdvisor beside it.
 """
 
 import pathlib
@@ -59,6 +59,14 @@ FREE = [
     f'warpmeter_gpu_seconds_total{{gpu_uuid="GPU-m",mig="MIG-3",state="unallocated"}} {PACE * 2 / 7}',
 ]
 
+# In the golden exposition they are off.
+PROBES = [f'warpmeter_source_{name}{{source="probes"}} {value}' for name, value in (("up", 1), ("degraded", 0), ("cpu_seconds_total", 0.2), ("resident_bytes", 8_000_000))]
+# A pod that waits for data for long enough to be told of.
+STARVES = [
+    f'warpmeter_pod_gpu_seconds_total{{namespace="team-a",pod="starves",pod_uid="uid-7",container="main",gpu_uuid="GPU-s",mig="",state="{state}",cause="{cause}"}} {seconds}'
+    for state, cause, seconds in (("active", "none", 60), ("stalled", "disk_read", 40))
+]
+
 
 class Golden:
     """`start`: the second at which its counters are 0."""
@@ -67,7 +75,7 @@ class Golden:
         self.start = start
         self.kinds, self.series = {}, []
         kube = KUBE.strip().splitlines()
-        for line in GOLDEN.read_text().splitlines() + kube + FREE:
+        for line in GOLDEN.read_text().splitlines() + kube + FREE + PROBES + STARVES:
             if found := re.match(r"# TYPE (\S+) (\S+)", line):
                 self.kinds[found[1]] = found[2]
             elif line and not line.startswith("#"):

@@ -118,8 +118,28 @@ def warpmeter(board):
     )
 
 
+def probes(board):
+    P = f'{N}, source="probes"'
+    row(
+        board, "Probes (causes of stalls)",
+        number("Nodes with probes", "Daemons that probe the CUDA driver library and the scheduler. Only on these do stalls have causes.",
+               [Query(f"count(warpmeter_source_up{{{P}}} == 1) or vector(0)", "nodes", at_end=True)], "none"),
+        number("Nodes without", "Daemons without probes: switched off, no capability, or an older kernel; /status and `warpmeter check` say which. Stalls there are unknown/no_evidence.",
+               [Query(f"count(warpmeter_build_info{{{N}}} unless on (cluster, node, instance) warpmeter_source_up{{{P}}} == 1) or vector(0)", "nodes", at_end=True)], "none"),
+        limits(number("Nodes with degraded probes", "Probes that give less than they could: no ends of calls on Linux 6.11 to 6.13, launches shed because there are too many, a library that cannot be probed. /status says what.",
+                      [Query(f"sum(warpmeter_source_degraded{{{P}}})", "nodes", at_end=True)], "none"), GOOD, (1, STATES["stalled"])),
+        lines("Probes up, by node", "1: they give facts. Switched off or not wanted: no line.", [Query(f"min by (node) (warpmeter_source_up{{{P}}})", "{{node}}")], "bool_yes_no", low=0, high=1, steps=True),
+        lines("Facts of probes lost", "Per second: lost in the kernel's maps or on their way. Time of which facts are lost is unknown/no_evidence.",
+              [Query(f"sum by (node) (rate(warpmeter_source_facts_lost_total{{{P}}}[{RATE}]))", "{{node}}")], "cps", low=0),
+        lines("CPU of the bpf process, by node", "Share of one core of the process that reads the probes. What the probes themselves take is in the probed programs' own time.",
+              [Query(f"sum by (node) (rate(warpmeter_source_cpu_seconds_total{{{P}}}[{RATE}]))", "{{node}}")], "percentunit", low=0),
+        lines("Memory of the bpf process, by node", "Resident bytes; maps in the kernel are not among them. Flat over days, or it is a defect.",
+              [Query(f"sum by (node) (warpmeter_source_resident_bytes{{{P}}})", "{{node}}")], "bytes", low=0),
+    )
+
+
 def build():
     board = page("warpmeter-health", "Warpmeter / Nodes and devices", "Faults of GPUs, and of what watches them.", variables())
-    for part in (overview, faults, board_physics, warpmeter):
+    for part in (overview, faults, board_physics, probes, warpmeter):
         part(board)
     return board

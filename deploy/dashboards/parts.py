@@ -15,6 +15,8 @@ STATES = {
     "unallocatable": "#24478F",
 }
 BORROWED = "#CC79A7"
+# The causes that are data starvation, as a selector.
+STARVED = 'state="stalled", cause=~"disk_read|disk_write|network|cpu|cpu_wait|memory|lock"'
 # Shades of the state's colour. Nobody tells so many apart by colour alone: legends and tooltips have the names.
 CAUSES = {
     "none": STATES["active"],
@@ -100,8 +102,9 @@ def by_state(panel):
 
 
 def by_cause(panel):
+    """Colours for series that end in a cause, or in a cause and a currency."""
     for name, colour in CAUSES.items():
-        panel.override_by_regexp(f"/ {name}$/", [fixed(colour)] + ([setting("displayName", "active")] if name == "none" else []))
+        panel.override_by_regexp(f"/(^| ){name}( [A-Z]{{3}})?$/", [fixed(colour)] + ([setting("displayName", "active")] if name == "none" else []))
     return panel
 
 

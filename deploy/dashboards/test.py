@@ -18,7 +18,7 @@ from live import Live, tools
 # What is asked of each source. Concrete values, not ".*": a label that does not exist would match that.
 DEMO = {
     "cluster": "", "namespace": "research|notebooks|serving|batch", "workload": ".*", "node": "demo", "gpu": "GPU-.+",
-    "pod": "trainer-busy|trainer-waits|notebook-ada|server|embedder|forgotten", "__rate_interval": "8s", "__range": "60s",
+    "pod": "trainer-busy|trainer-waits|notebook-ada|server|embedder|augmenter|forgotten", "__rate_interval": "8s", "__range": "60s",
 }
 GOLDEN = {
     "cluster": "golden", "namespace": "team-a", "workload": "nightly|trainer|server", "node": "node-1", "gpu": "GPU-[abcd]",
@@ -32,6 +32,7 @@ EMPTY_IN_DEMO = {
     "XID faults, since the daemon started": "no GPU of the demo has a fault",
     "Free, against what waits": "nothing waits, and no kube-state-metrics is there",
     "Held by owners that are not pods": "all programs of the demo are pods",
+    "What the pods' threads do": "the demo is at level standard",
     "CPU": "no cAdvisor is there",
     "CPU throttled": "no cAdvisor is there",
     "Disk and network": "no cAdvisor is there",
@@ -191,7 +192,7 @@ def main():
     must_notice()
     with tempfile.TemporaryDirectory() as home, Live(sys.argv[2:], home) as live:
         parsed(live)
-        ready = "count(count_over_time(warpmeter_pod_gpu_seconds_total{node=\"demo\", cause=\"none\"}[2m]) > 30) == 6"
+        ready = "count(count_over_time(warpmeter_pod_gpu_seconds_total{node=\"demo\", cause=\"none\"}[2m]) > 30) == 7"
         live.wait("the demo has been scraped for a minute, with all its pods", lambda: live.instant(ready), 180)
         live.wait("rules have been evaluated twice since", lambda beginning=time.time(): time.time() > beginning + 12, 30)
         answered(live)

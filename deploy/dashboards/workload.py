@@ -1,6 +1,6 @@
 """What the pods of a namespace or workload do with what they hold, and why not more."""
 
-from parts import BORROWED, GPUS, MONEY, Query, bars, by_activity, by_cause, by_state, choice, fixed, lines, money, number, page, row, rows, setting
+from parts import BORROWED, GPUS, MONEY, Query, STARVED, bars, by_activity, by_cause, by_state, choice, fixed, lines, money, number, page, row, rows, setting
 
 S = 'cluster=~"$cluster", namespace=~"$namespace", pod=~"$pod"'
 # One container on one device.
@@ -53,6 +53,21 @@ def time(board):
         causes,
         by_cause(bars("In the range, by cause", "GPU seconds of each cause over the time range, largest amounts first to be looked at. Causes that did not occur are left out.",
                       [Query(f'sort_desc(sum by (state, cause) (increase(warpmeter_pod_gpu_seconds_total{{{S}}}[{RANGE}])) > 0)', "{{state}} {{cause}}", at_end=True)], "s", width=8, height=11, decimals=1)),
+    )
+
+
+def starvation(board):
+    row(
+        board, "Starved of data",
+        by_cause(lines("Share of held time that waits for data, by cause", """Above 25 % for 30 minutes WarpmeterDataStarved fires; its page has what helps against each cause. A share that moves from one cause to the next after a change: the next bottleneck.
+                       No line: nothing of the kind, or no probes on the node; then that time is unknown/no_evidence.""",
+                       [Query(f"sum by (cause) (rate(warpmeter_pod_gpu_seconds_total{{{S}, {STARVED}}}[{RATE}])) / on () group_left () (sum(rate(warpmeter_pod_gpu_seconds_total{{{S}}}[{RATE}])) > 0) > 0", "{{cause}}")],
+                       "percentunit", width=16, stacked=True, low=0, high=1)),
+        money(by_cause(bars("Money lost to waiting for data, by cause", "What that time cost, over the time range.",
+                            [Query(f"sum by (cause, currency) (sum_over_time(pod_cause:warpmeter_starved_cost_per_hour:rate30m{{{S}}}[{RANGE}:1m])) / 60", "{{cause}} {{currency}}", at_end=True)], "none", width=8, decimals=2))),
+        by_cause(lines("What the pods' threads do", """Threads at each moment, outside the CUDA driver. callers call the driver; others are mostly loaders. Needs [metrics] level = full. Callers wait (lock, poll) while others are busy with
+                       one thing: that thing is the bottleneck. poll, timer, request: waiting for others, for time, for requests.""",
+                       [Query(f"sum by (threads, doing) (rate(warpmeter_pod_host_thread_seconds_total{{{S}}}[{RATE}])) > 0", "{{threads}} {{doing}}")], "suffix:threads", width=24, stacked=True, low=0)),
     )
 
 
@@ -123,6 +138,6 @@ def host(board):
 
 def build():
     board = page("warpmeter-workload", "Warpmeter / Workload", "What pods do with the GPUs that they hold, why not more, and what that costs. Needs the recording rules of deploy/rules.", variables(), start="now-3h")
-    for part in (overview, time, waterfall, cost, memory, host):
+    for part in (overview, time, starvation, waterfall, cost, memory, host):
         part(board)
     return board

@@ -200,11 +200,14 @@ def case(name, fleet, checks, step=STEP, texts=()):
 
 
 POD = "WarpmeterPodUnder30Percent"
+STARVED = "WarpmeterDataStarved"
 IDLE = "WarpmeterAllocatedIdle"
 NAMESPACE = "WarpmeterNamespaceUnder30Percent"
 CLUSTER = "WarpmeterClusterUnder30Percent"
 XID = "WarpmeterGpuXid"
 LOW = {"active": 0.2, "no_evidence": 0.8}
+DATA = CAUSES[:7]
+WAITS = {"active": 0.4, "disk_read": 0.4, "cpu": 0.2}
 
 
 def pods():
@@ -219,9 +222,9 @@ def pods():
          daemon() + pod(active=0.9, no_evidence=0.1, sm=lambda at: min(at, 40) * 60 * 0.6), {39: [], 55: [], 70: [], 90: []})
     case("unknown/no_evidence does not silence: the device was measured to be inactive",
          daemon() + pod(active=0.05, no_evidence=0.95, sm=0.04, dram=0.01), {45: [fires(POD, pod="a")]})
-    case("the same once causes of stalls are measured",
+    case("the same where causes of stalls are measured",
          daemon() + pod(active=0.05, disk_read=0.7, cpu=0.2, no_evidence=0.05, sm=0.04, dram=0.01),
-         {45: [fires(POD, pod="a"), samples("round(pod:warpmeter_starved:ratio_rate30m, 0.001)", ('{cluster="c1",namespace="ml",pod="a",pod_uid="u1"}', 0.9))]})
+         {45: [fires(POD, pod="a"), fires(STARVED, pod="a"), samples("round(pod:warpmeter_starved:ratio_rate30m, 0.001)", ('{cluster="c1",namespace="ml",pod="a",pod_uid="u1"}', 0.9))]})
     case("activity unknown for 10 % or more silences (source_lost)", daemon() + pod(active=0.1, no_evidence=0.7, source_lost=0.2), {45: [], 90: []})
     case("activity unknown for 10 % or more silences (conflict)", daemon() + pod(active=0.1, no_evidence=0.7, conflict=0.2), {45: [], 90: []})
     case("a little of it does not, and is left out of the ratio",
@@ -239,6 +242,18 @@ def pods():
          daemon(life := Life(gap=(40, 52))) + pod(active=0.9, no_evidence=0.1, life=life), {46: [], 54: [], 70: []})
     case("a restart of the daemon, which sets its counters back, keeps the alert",
          daemon(life := Life(restart=40)) + pod(**LOW, life=life), {39: [fires(POD, pod="a")], 41: [fires(POD, pod="a")], 45: [fires(POD, pod="a")], 60: [fires(POD, pod="a")]})
+    # 30 and 60 minutes after the restart, the sample that is looked back at is the first of the new counters: 0.
+    case("nor does the restart end it when the look back reaches it",
+         daemon(life := Life(until=150, restart=40)) + pod(**LOW, life=life),
+         {minute: [fires(POD, pod="a")] for minute in (69, 70, 71, 72, 75, 99, 100, 101, 130)})
+    case("the same for an idle pod, whose look back is an hour",
+         daemon(life := Life(until=210, restart=80)) + pod(no_work=1.0, life=life),
+         {minute: [fires(POD, pod="a"), fires(IDLE, pod="a")] for minute in (79, 109, 110, 111, 139, 140, 141, 142, 170)})
+    case("the same for a pod that waits for data",
+         daemon(life := Life(until=150, restart=40)) + pod(**WAITS, life=life), {minute: [fires(STARVED, pod="a")] for minute in (69, 70, 71, 75, 100)})
+    case("the same for a namespace and for a cluster",
+         daemon(life := Life(until=150, restart=40)) + pod(**LOW, life=life) + namespace(life=life, gpus=2) + gpu(active=0.2, unknown=0.8, engine=0.2, sm=0.2, life=life),
+         {minute: [fires(POD, pod="a"), fires(NAMESPACE, namespace="ml"), fires(CLUSTER, cluster="c1")] for minute in (69, 70, 71, 72, 75, 100)})
     case("a restart whose first scrape knows no pods yet keeps it too",
          daemon(Life(restart=40)) + pod(**LOW, life=Life(restart=40, gap=(40, 41))), {39: [fires(POD, pod="a")], 40: [fires(POD, pod="a")], 40.5: [fires(POD, pod="a")], 42: [fires(POD, pod="a")], 46: [fires(POD, pod="a")]})
     case("a restart makes no busy pod look idle", daemon(life := Life(restart=40)) + pod(active=0.9, no_evidence=0.1, sm=0.5, life=life), {41: [], 45: [], 60: []})
@@ -317,6 +332,65 @@ def pods():
                   "runbook_url": "docs/runbooks/WarpmeterPodUnder30Percent.md"})])
 
 
+def starving():
+    own = {"severity": "warning", "cluster": "c1", "node": "n1", "namespace": "ml", "pod": "a", "pod_uid": "u1", "workload_kind": "Job", "workload": "train", "team": "vision"}
+    page = {"summary": "ml/a kept its GPUs waiting for data for 60% of 30 minutes.", "runbook_url": "docs/runbooks/WarpmeterDataStarved.md"}
+    waited = "Pod ml/a of Job train waited for its data in 60% of the GPU time that it held, most of all by disk_read. "
+    case("a pod that waits for data fires after 30 minutes, with the leading cause and what the waiting costs",
+         daemon() + pod(**WAITS, price=3.0), {25: [], 45: [fires(STARVED, cluster="c1", node="n1", namespace="ml", pod="a", pod_uid="u1", workload_kind="Job", workload="train", team="vision")]},
+         texts=[(45, STARVED, own, page | {"description": waited + "The waiting costs 1.80 USD per hour. It did work in 40%."})])
+    case("without a price it says so", daemon() + pod(**WAITS), {45: [fires(STARVED, pod="a")]},
+         texts=[(45, STARVED, own, page | {"description": waited + "What the waiting costs is not known: no price is configured. It did work in 40%."})])
+    each = lambda causes: [item for cause in causes for item in pod(name=cause, uid="u-" + cause, gpu="g-" + cause, active=0.7, **{cause: 0.3})]
+    case("every cause of data starvation counts", daemon() + each(DATA), {45: [fires(STARVED, pod=cause) for cause in DATA]})
+    case("no other cause does", daemon() + each([cause for _, cause in PAIRS[1:] if cause not in DATA and cause not in ("source_lost", "conflict")]), {45: [], 90: []})
+    case("causes add up", daemon() + pod(active=0.6, network=0.1, cpu=0.1, cpu_wait=0.1, lock=0.1), {45: [fires(STARVED, pod="a")]})
+    case("less than a quarter does not fire", daemon() + pod(active=0.76, disk_read=0.24), {45: [], 90: []})
+    case("without probes nothing is starved, and use is judged as before",
+         daemon() + pod(active=0.1, no_evidence=0.9), {45: [fires(POD, pod="a"), samples("pod:warpmeter_starved:ratio_rate30m", ('pod:warpmeter_starved:ratio_rate30m{cluster="c1",namespace="ml",pod="a",pod_uid="u1"}', 0)), samples("pod_cause:warpmeter_starved_gpus:rate30m")]})
+    case("causes that are unknown for much of the time silence neither", daemon() + pod(active=0.1, disk_read=0.3, no_evidence=0.6), {45: [fires(STARVED, pod="a"), fires(POD, pod="a")]})
+    case("activity unknown for 10 % or more silences", daemon() + pod(active=0.2, disk_read=0.6, source_lost=0.2), {45: [], 90: []})
+    case("a little of it does not", daemon() + pod(active=0.45, disk_read=0.5, source_lost=0.05), {45: [fires(STARVED, pod="a")]})
+    case("that idleness is intended is no excuse for starving", daemon() + pod(**WAITS, info={"idle_ok": "true"}), {45: [fires(STARVED, pod="a")]})
+    case("nor that memory bandwidth is used", daemon() + pod(**WAITS, sm=0.2, dram=0.35), {45: [fires(STARVED, pod="a")]})
+    case("a starved pod younger than the window does not fire", daemon(Life(until=120)) + pod(**WAITS, life=Life(until=120, born=40)), {60: [], 69: [], 80: [fires(STARVED, pod="a")]})
+    case("a starved pod that has ended does not fire by the rates that outlive it",
+         daemon() + pod(**WAITS, life=Life(dies=47), held_life=Life(dies=42)), {41: [fires(STARVED, pod="a")], 48: [], 60: []})
+    case("a pod that replaces a starved one of the same name starts anew",
+         daemon(Life(until=120)) + pod(**WAITS, life=Life(until=120, dies=55), held_life=Life(until=120, dies=50)) + pod(uid="u2", active=0.9, cpu=0.1, life=Life(until=120, born=51)),
+         {49: [fires(STARVED, pod="a", pod_uid="u1")], 57: [], 90: []})
+    case("starvation through a failing scrape", daemon(life := Life(gap=(40, 52))) + pod(**WAITS, life=life),
+         {38: [fires(STARVED, pod="a")], 46: [fires(STARVED, pod="a")], 54: [fires(STARVED, pod="a")], 70: [fires(STARVED, pod="a")]})
+    case("starvation through a restart of the daemon", daemon(life := Life(restart=40)) + pod(**WAITS, life=life), {39: [fires(STARVED, pod="a")], 41: [fires(STARVED, pod="a")], 60: [fires(STARVED, pod="a")]})
+    case("of starvation a daemon away for 25 minutes of 30 has seen too little",
+         daemon(life := Life(gap=(35, 60), restart=60)) + pod(**WAITS, life=life), {67: [], 72: [], 85: [fires(STARVED, pod="a")]})
+    case("a starved MIG slice fires though its GPU is busy",
+         daemon() + pod(mig="MIG-1", share=1 / 7, **WAITS) + pod(name="b", uid="u2", mig="MIG-2", share=3 / 7, active=0.9, disk_read=0.1), {45: [fires(STARVED, pod="a")]})
+    case("two GPUs, one starved: by what is held of both", daemon() + pod(active=0.4, disk_read=0.6) + pod(gpu="g2", active=1.0, gauges=False), {45: [fires(STARVED, pod="a")]})
+    case("two GPUs, one starved a little", daemon() + pod(active=0.6, disk_read=0.4) + pod(gpu="g2", active=1.0, gauges=False), {45: []})
+    case("starved pods of two clusters with the same names are kept apart",
+         daemon() + daemon(cluster="c2") + pod(**WAITS) + pod(cluster="c2", active=0.9, cpu=0.1), {45: [fires(STARVED, cluster="c1", pod="a")]})
+    case("starvation in a single cluster without a cluster label", daemon(cluster=None) + pod(**WAITS, cluster=None), {45: [fires(STARVED, pod="a")]})
+    case("without pod_info a starved pod is not passed over", daemon() + pod(**WAITS, gauges=False), {45: [fires(STARVED, pod="a", namespace="ml")]})
+    case("starvation at level minimal", daemon() + pod(**WAITS, standard=False), {45: [fires(STARVED, pod="a")]})
+    cost = lambda *parts: samples('round(pod_cause:warpmeter_starved_cost_per_hour:rate30m, 0.001)', *((f'{{cluster="c1",namespace="ml",pod="{name}",pod_uid="{uid}",currency="{currency}",cause="{cause}"}}', value) for name, uid, currency, cause, value in parts))
+    case("what starvation costs, by cause, at each device's own price, with other stalls left out",
+         daemon() + pod(active=0.2, disk_read=0.3, sync=0.3, cpu=0.2, price=4.0) + pod(gpu="g2", active=0.5, cpu=0.4, transfer=0.1, price=1.0, gauges=False),
+         {45: [fires(STARVED, pod="a"), cost(("a", "u1", "USD", "disk_read", 1.2), ("a", "u1", "USD", "cpu", 1.2))]})
+    euros = [series("warpmeter_pod_cost_total", target() | {"namespace": "ml", "pod": "b", "pod_uid": "u2", "container": "c", "gpu_uuid": "g2", "mig": "", "currency": "EUR", "state": "stalled"}, Life(until=90, born=80).counter(2 / 3600))]
+    case("a change of currency disturbs nobody",
+         daemon() + pod(**WAITS, price=3.0) + pod(name="b", uid="u2", gpu="g2", **WAITS, price=1.0) + euros,
+         {85: [fires(STARVED, pod="a"), fires(STARVED, pod="b"), samples('round(sum by (currency) (pod_cause:warpmeter_starved_cost_per_hour:rate30m{pod="a"}), 0.001)', ('{currency="USD"}', 1.8))]})
+    serving = {"workload_kind": "Deployment", "workload": "serve"}
+    case("starvation by workload and namespace, weighted by what is held",
+         daemon() + pod(**WAITS, price=3.0) + pod(name="b", uid="u2", gpu="g2", active=0.8, disk_read=0.2, price=3.0) + pod(name="s", uid="u3", gpu="g3", active=1.0, info=serving) + pod(name="x", uid="u4", gpu="g4", active=0.9, network=0.1, price=3.0, gauges=False),
+         {45: [fires(STARVED, pod="a"),
+               samples("round(workload:warpmeter_starved:ratio_rate30m, 0.001)", *((f'{{cluster="c1",namespace="ml"{more}}}', value) for more, value in ((',workload_kind="Job",workload="train"', 0.4), (',workload_kind="Deployment",workload="serve"', 0), ("", 0.1)))),
+               samples("round(workload_cause:warpmeter_starved_gpus:rate30m, 0.001)", *((f'{{cluster="c1",namespace="ml"{more}}}', value) for more, value in ((',workload_kind="Job",workload="train",cause="disk_read"', 0.6), (',workload_kind="Job",workload="train",cause="cpu"', 0.2), (',cause="network"', 0.1)))),
+               samples('round(sum by (workload) (workload_cause:warpmeter_starved_cost_per_hour:rate30m), 0.001)', ('{workload="train"}', 2.4), ("{}", 0.3)),
+               samples("round(namespace:warpmeter_starved:ratio_rate30m, 0.001)", ('{cluster="c1",namespace="ml"}', 0.225))]})
+
+
 def levels():
     idle = [item for index in range(4) for item in pod(name=f"i{index}", uid=f"ui{index}", gpu=f"h{index}", active=0.02, no_evidence=0.98)]
     lazy = [fires(POD, pod=f"i{index}") for index in range(4)]
@@ -388,6 +462,27 @@ def telemetry():
     down = Life(gap=(10, 90))
     case("a target that is down", daemon() + daemon(down, node="n2"), {9: [], 15: [], 25: [fires("WarpmeterTargetDown", node="n2", cluster="c1")]})
     case("a scrape that fails once in a while is not down", daemon(up=Life().gauge(lambda at: 0 if at % 5 == 0 else 1)), {25: [], 60: []})
+    # One minute up of five, as the kubelet lets a container be that fails again and again.
+    looping = Life().gauge(lambda at: 1 if at < 20 or at % 5 < 1 else 0)
+    case("a daemon that crashes again and again", daemon(up=looping),
+         {19: [], 25: [], 60: [fires("WarpmeterTargetDown", node="n1", cluster="c1")]},
+         texts=[(60, "WarpmeterTargetDown", target() | {"severity": "warning"},
+                 {"summary": "Warpmeter on n1 answered 21.31% of its scrapes in 30 minutes.",
+                  "description": "The daemon on n1 is not scraped, answers 503 because its pipeline stands still, or ends and is started again and again. GPU time of this node is not measured meanwhile; what its GPUs cost is not known.",
+                  "runbook_url": "docs/runbooks/WarpmeterTargetDown.md"})])
+    case("a daemon that has stopped crashing is not down for long", daemon(up=Life(until=120).gauge(lambda at: 1 if at < 20 or at % 5 < 1 or at >= 60 else 0)), {59: [fires("WarpmeterTargetDown")], 72: [], 110: []})
+    case("a daemon that crashed twice in half an hour and mostly answers is not down", daemon(up=Life().gauge(lambda at: 0 if 20 <= at < 25 or 35 <= at < 40 else 1)), {26: [], 41: [], 50: [], 60: []})
+    case("an outage of 9 minutes, or one of 25 that is over, is not a crash loop",
+         daemon(up=Life().gauge(lambda at: 0 if 20 <= at < 29 else 1)) + daemon(up=Life().gauge(lambda at: 0 if 20 <= at < 45 else 1), node="n2"),
+         {29: [], 44: [fires("WarpmeterTargetDown", node="n2")], 46: [], 60: []})
+    twice = lambda life=None: board("warpmeter_gpu_up", 1) + [series("warpmeter_gpu_up", target() | {"job": "gpu/warpmeter", "instance": "10.0.0.1:9408", "gpu_uuid": "g1"}, (life or Life()).gauge(1))]
+    case("two targets for one GPU", daemon() + twice() + board("warpmeter_gpu_up", 1, name="g2") + [series("warpmeter_gpu_price_per_hour", target() | {"gpu_uuid": "g1", "currency": "USD"}, Life().gauge(2.5))],
+         {14: [], 20: [fires("WarpmeterScrapedTwice", cluster="c1", gpu_uuid="g1")]},
+         texts=[(20, "WarpmeterScrapedTwice", {"severity": "warning", "cluster": "c1", "gpu_uuid": "g1"},
+                 {"summary": "g1 of c1 is reported by 2 targets.",
+                  "description": "Its time and its cost are counted 2 times in every sum over nodes, namespaces and teams. Charge nobody by them until one target is left. The GPU costs 2.50 USD per hour, counted so often.",
+                  "runbook_url": "docs/runbooks/WarpmeterScrapedTwice.md"})])
+    case("two targets for a while, as when a pod moves, and the same name in another cluster", daemon() + daemon(cluster="c2") + twice(Life(born=10, dies=22)) + board("warpmeter_gpu_up", 1, cluster="c2"), {15: [], 25: [], 60: []})
     case("a target of another job is not ours", daemon() + [series("up", {"job": "dcgm", "instance": "n3"}, Life().gauge(0))], {25: []})
     case("the job of a PodMonitor", daemon() + [series("up", {"job": "gpu/warpmeter", "instance": "n3"}, Life().gauge(0))], {25: [fires("WarpmeterTargetDown", instance="n3")]})
     capacity = lambda node, resource="nvidia_com_gpu", cluster="c1": [series("kube_node_status_capacity", {"cluster": cluster, "node": node, "resource": resource, "unit": "integer"}, Life().gauge(8))]
@@ -398,6 +493,11 @@ def telemetry():
     case("a source that is down", daemon(nvidia=lambda at: 1 if at < 10 else 0), {12: [], 30: [fires("WarpmeterSourceDown", source="nvidia", node="n1")]})
     case("a source that restarts is not down", daemon(nvidia=lambda at: 0 if at % 10 == 0 else 1), {30: [], 60: []})
     case("a source down through a failing scrape", daemon(Life(gap=(40, 46)), nvidia=0), {30: [fires("WarpmeterSourceDown", source="nvidia")], 43: [fires("WarpmeterSourceDown", source="nvidia")]})
+    degraded = lambda sample, source="prices": [series("warpmeter_source_degraded", target() | {"source": source}, Life().gauge(sample))]
+    case("a price file that was refused, so that its source is degraded", daemon() + degraded(lambda at: 0 if at < 10 else 1) + degraded(0, "host"),
+         {30: [], 60: [fires("WarpmeterSourceDegraded", source="prices", node="n1", severity="info")]})
+    case("a source that is degraded now and then", daemon() + degraded(lambda at: 1 if at % 10 < 4 else 0), {60: [], 90: []})
+    case("a source that is mended", daemon() + degraded(lambda at: 1 if at < 60 else 0), {55: [fires("WarpmeterSourceDegraded", source="prices")], 70: []})
     case("activity that is unknown", daemon() + gpu(active=0.7, unknown=0.3, engine=0.7, use_unknown=0.3), {45: [fires("WarpmeterTimeUnknown", gpu_uuid="g1", node="n1", cluster="c1")]})
     case("no evidence of causes is not a fault", daemon() + gpu(active=0.7, unknown=0.3, engine=0.7), {45: []})
     case("unknown activity at level minimal", daemon() + gpu(active=0.8, unknown=0.2, standard=False) + pod(active=0.8, source_lost=0.2, standard=False), {45: [fires("WarpmeterTimeUnknown", gpu_uuid="g1")]})
@@ -568,7 +668,7 @@ def joins():
 
 def main():
     where = pathlib.Path(sys.argv[1])
-    for family in (pods, levels, free, telemetry, prices, devices, borrowing, joins):
+    for family in (pods, starving, levels, free, telemetry, prices, devices, borrowing, joins):
         family()
     for index, (name, content) in enumerate(CASES):
         (where / f"{index:03}.json").write_text(json.dumps(content))

@@ -38,6 +38,12 @@ inhibitions() { # BINARY CONFIG
   send alertname=WarpmeterPodUnder30Percent severity=warning cluster=c1 node=n1 namespace=ml pod=a pod_uid=u1
   send alertname=WarpmeterPodUnder30Percent severity=warning cluster=c1 node=n1 namespace=ml pod=b pod_uid=u2
   send alertname=WarpmeterPodUnder30Percent severity=warning cluster=c2 node=n1 namespace=ml pod=a pod_uid=u1
+  send alertname=WarpmeterDataStarved severity=warning cluster=c1 node=n1 namespace=ml pod=e pod_uid=u5
+  send alertname=WarpmeterPodUnder30Percent severity=warning cluster=c1 node=n1 namespace=ml pod=e pod_uid=u5
+  send alertname=WarpmeterPodUnder30Percent severity=warning cluster=c1 node=n1 namespace=ml pod=f pod_uid=u6
+  send alertname=WarpmeterDataStarved severity=warning cluster=c1 node=n2 namespace=ml pod=g pod_uid=u7
+  send alertname=WarpmeterSourceDown severity=warning cluster=c1 node=n8 source=probes
+  send alertname=WarpmeterPodUnder30Percent severity=warning cluster=c1 node=n8 namespace=ml pod=h pod_uid=u8
   send alertname=WarpmeterTargetDown severity=warning cluster=c1 node=n2 instance=n2
   send alertname=WarpmeterPodUnder30Percent severity=warning cluster=c1 node=n2 namespace=ml pod=d pod_uid=u4
   send alertname=WarpmeterGpuThrottled severity=warning cluster=c1 node=n2 gpu_uuid=g2
@@ -52,21 +58,42 @@ inhibitions() { # BINARY CONFIG
   send alertname=WarpmeterTimeUnknown severity=warning cluster=c1 node=n6 gpu_uuid=g7
   send alertname=WarpmeterGpuEccUncorrected severity=critical cluster=c1 node=n7 gpu_uuid=g8
   send alertname=WarpmeterGpuRowRemap severity=warning cluster=c1 node=n7 gpu_uuid=g8
+  # Pods beside a broken device.
+  send alertname=WarpmeterPodUnder30Percent severity=warning cluster=c1 node=n5 namespace=ml pod=i pod_uid=u9
+  send alertname=WarpmeterAllocatedIdle severity=warning cluster=c1 node=n5 namespace=ml pod=j pod_uid=u10
+  # Targets without `node`: each instance for itself.
+  send alertname=WarpmeterTargetDown severity=warning cluster=c1 instance=i1
+  send alertname=WarpmeterGpuLost severity=critical cluster=c1 instance=i1 gpu_uuid=h1
+  send alertname=WarpmeterGpuLost severity=critical cluster=c1 instance=i2 gpu_uuid=h2
+  send alertname=WarpmeterPodUnder30Percent severity=warning cluster=c1 namespace=ml pod=k pod_uid=u11
+  send alertname=WarpmeterUnallocated severity=warning cluster=c1
+  send alertname=WarpmeterSourceDown severity=warning cluster=c1 instance=i3 source=nvidia
+  send alertname=WarpmeterTimeUnknown severity=warning cluster=c1 instance=i3 gpu_uuid=h3
+  send alertname=WarpmeterTimeUnknown severity=warning cluster=c1 instance=i4 gpu_uuid=h4
+  # One cluster is not scraped, another is, but for a node.
+  send alertname=WarpmeterAbsent severity=critical cluster=c3
+  send alertname=WarpmeterNodeNotCovered severity=warning cluster=c3 node=n9
+  send alertname=WarpmeterNodeNotCovered severity=warning cluster=c4 node=n9
   amtool --alertmanager.url="$url" -o json alert query --inhibited | python3 -c '
 import json, sys
 for alert in json.load(sys.stdin):
     labels = alert["labels"]
     if alert["status"]["inhibitedBy"]:
-        print(labels["alertname"], labels["cluster"], labels.get("gpu_uuid") or labels.get("pod"))' | sort >"$work/inhibited"
+        print(labels["alertname"], labels["cluster"], labels.get("gpu_uuid") or labels.get("pod") or labels.get("node"))' | sort >"$work/inhibited"
   kill "$alertmanager_pid" && wait "$alertmanager_pid" 2>/dev/null || true
   alertmanager_pid=
   cat >"$work/expected" <<'LIST'
+WarpmeterDataStarved c1 g
 WarpmeterGpuLost c1 g3
 WarpmeterGpuLost c1 g5
+WarpmeterGpuLost c1 h1
 WarpmeterGpuRowRemap c1 g8
 WarpmeterGpuThrottled c1 g2
+WarpmeterNodeNotCovered c3 n9
 WarpmeterPodUnder30Percent c1 a
 WarpmeterPodUnder30Percent c1 d
+WarpmeterPodUnder30Percent c1 e
+WarpmeterTimeUnknown c1 h3
 LIST
   check "alertmanager: the consequence is inhibited by the cause, and nothing else is" diff "$work/expected" "$work/inhibited"
 }
@@ -108,11 +135,14 @@ if [ -z "$only" ]; then
       check "alertmanager: $* goes to $receiver" amtool config routes test --config.file $config --verify.receivers "$receiver" "$@"
     }
     route workload-owners alertname=WarpmeterPodUnder30Percent severity=warning namespace=ml workload=train
+    route workload-owners alertname=WarpmeterDataStarved severity=warning namespace=ml workload=train
     route workload-owners alertname=WarpmeterAllocatedIdle severity=warning namespace=ml
     route workload-owners alertname=WarpmeterNamespaceUnder30Percent severity=warning namespace=ml
     route capacity alertname=WarpmeterClusterUnder30Percent severity=warning
     route capacity alertname=WarpmeterUnallocated severity=warning node=n1
     route gpu-platform alertname=WarpmeterSourceDown severity=warning node=n1
+    route gpu-platform alertname=WarpmeterScrapedTwice severity=warning gpu_uuid=g1
+    route nobody alertname=WarpmeterSourceDegraded severity=info node=n1 source=prices
     route on-call alertname=WarpmeterGpuLost severity=critical node=n1
     route on-call alertname=WarpmeterGpuXid severity=critical xid=79
     route nobody alertname=WarpmeterGpuXid severity=info xid=31

@@ -12,6 +12,7 @@ use super::host::Here;
 use super::{Enabled, Message, Order, Orders, confine};
 use crate::clock;
 use crate::host::{HostRoots, Lookup};
+use crate::process::own_use;
 use crate::sampling;
 
 /// Probes or samples until standard input or output is closed. `orders` is the JSON of [`Orders`].
@@ -54,7 +55,8 @@ fn work(orders: &Orders, out: &mut Out) -> Result<(), String> {
         (_, Some(why)) => Some(why),
         (_, None) => {
             let options = Options { proc: orders.proc.clone(), period: orders.period };
-            let put = &mut |sample| out.put(&Message::Sample(sample));
+            let mut put = |sample| out.put(&Message::Sample(sample));
+            let put = &mut |sample| put_with_use(sample, &mut put);
             match watch(&options, Here(Lookup::new(&roots)), &told, put) {
                 Ok(()) => return Ok(()),
                 Err(error) => Some(error.to_string()),
@@ -65,12 +67,21 @@ fn work(orders: &Orders, out: &mut Out) -> Result<(), String> {
         (Enabled::Yes | Enabled::No, Some(why)) => Err(why),
         (_, instead) => {
             let options = sampling::Options { proc: orders.proc.clone(), period: orders.period, instead };
-            sampling::run(&options, Lookup::new(&roots), &told, &mut |sample| {
-                out.put(&Message::Sample(sample))
-            });
+            let mut put = |sample| out.put(&Message::Sample(sample));
+            sampling::run(&options, Lookup::new(&roots), &told, &mut |sample| put_with_use(sample, &mut put));
             Ok(())
         }
     }
+}
+
+/// Hands a sample on; with the end of a round, also what this process has used by then.
+fn put_with_use(sample: Sample, put: &mut dyn FnMut(Sample) -> ControlFlow<()>) -> ControlFlow<()> {
+    let (at, round) = (sample.at, matches!(sample.fact, Fact::Poll { .. }));
+    put(sample)?;
+    let own = if round { own_use() } else { None };
+    own.map_or(ControlFlow::Continue(()), |own| {
+        put(Sample { at, source: Source::Probes, fact: Fact::Own(own) })
+    })
 }
 
 /// Gives up what probes do not need; says what they need and do not have.

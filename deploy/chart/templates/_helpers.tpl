@@ -62,6 +62,17 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 {{- end -}}
 {{- $config = mergeOverwrite $config (dict "nvidia" (dict "libraries" $libraries)) -}}
 {{- end -}}
+{{- if eq .Values.profile "full" -}}
+{{- if eq (dig "bpf" "enabled" "auto" .Values.config | toString) "false" -}}
+{{- fail "config.bpf.enabled: false leaves capabilities that nothing uses: set profile: counters" -}}
+{{- end -}}
+{{- $config = mergeOverwrite (dict "bpf" (dict "enabled" "auto")) $config -}}
+{{- else -}}
+{{- if ne (dig "bpf" "enabled" false .Values.config | toString) "false" -}}
+{{- fail "config.bpf.enabled: probes need the capabilities of profile: full" -}}
+{{- end -}}
+{{- $config = mergeOverwrite $config (dict "bpf" (dict "enabled" false)) -}}
+{{- end -}}
 {{- toToml $config | trim -}}
 {{- end -}}
 

@@ -16,6 +16,20 @@ from scrape import free_port
 
 # Bits of the kernel's capability sets.
 BITS = {"SYS_PTRACE": 19, "PERFMON": 38, "BPF": 39}
+# System calls that containerd's default profile gives to those only who have the capability, as far as the kernel here
+# knows them. (The rest of that profile lets through what nearly every program needs.)
+GATED = {
+    "BPF": ["bpf"],
+    "PERFMON": ["perf_event_open"],
+    "SYS_PTRACE": ["ptrace", "kcmp", "process_vm_readv", "process_vm_writev", "pidfd_getfd"],
+    "DAC_READ_SEARCH": ["open_by_handle_at"],
+    "SYSLOG": ["syslog"],
+    "SYS_MODULE": ["init_module", "finit_module", "delete_module"],
+    "SYS_ADMIN": ["mount", "umount2", "setns", "unshare", "fanotify_init", "lookup_dcookie", "quotactl", "sethostname", "setdomainname"],
+}
+NO_SUCH_CALL = 38
+# What the loader calls the driver library.
+LIBRARY = "libcuda.so.1"
 
 
 def root_filesystem(root: pathlib.Path, program):
@@ -56,7 +70,19 @@ def bundle(directory: pathlib.Path, objects, warpmeter):
         if mount.get("mountPropagation") == "HostToContainer":
             options.append("rslave")
         mounts.append({"destination": mount["mountPath"], "type": "bind", "source": str(source), "options": options})
-    added = [f"CAP_{name}" for name in context.get("capabilities", {}).get("add", [])]
+    given = context.get("capabilities", {}).get("add", [])
+    added = [f"CAP_{name}" for name in given]
+    linux = {"namespaces": [{"type": name} for name in ("mount", "uts", "ipc")]}
+    if context.get("seccompProfile") == {"type": "RuntimeDefault"}:
+        refused = [call for capability, calls in GATED.items() if capability not in given for call in calls]
+        linux["seccomp"] = {
+            "defaultAction": "SCMP_ACT_ALLOW",
+            "architectures": ["SCMP_ARCH_X86_64"],
+            "syscalls": [
+                {"names": refused, "action": "SCMP_ACT_ERRNO", "errnoRet": 1},
+                {"names": ["clone3"], "action": "SCMP_ACT_ERRNO", "errnoRet": NO_SUCH_CALL},
+            ],
+        }
     config = {
         "ociVersion": "1.0.2",
         "process": {
@@ -70,13 +96,20 @@ def bundle(directory: pathlib.Path, objects, warpmeter):
         "root": {"path": "root", "readonly": context["readOnlyRootFilesystem"]},
         "mounts": mounts,
         # The host's process ids, as hostPID says; its network, to be asked without more ado.
-        "linux": {"namespaces": [{"type": name} for name in ("mount", "uts", "ipc")]},
+        "linux": linux,
     }
     (directory / "config.json").write_text(json.dumps(config))
 
 
+def user_of_cuda(scratch, library):
+    """A program that maps a driver library, at a path that no container of ours has."""
+    copy = scratch / LIBRARY
+    shutil.copy(library, copy)
+    return ["python3", "-c", f"import ctypes, time; ctypes.CDLL({str(copy)!r}); time.sleep(600)"]
+
+
 @contextlib.contextmanager
-def workload():
+def workload(program):
     """A process in the cgroup of another pod's container, where the kernel lets us make one: yields whether it did."""
     roots = [pathlib.Path("/sys/fs/cgroup") / below for below in ("", "unified", "pids")]
     top = f"warpmeter-chart-{os.getpid()}"
@@ -88,7 +121,7 @@ def workload():
             for path in [pathlib.Path(top), *[top / part for part in reversed([group, *group.parents][:-1])]]:
                 (root / path).mkdir()
                 made.insert(0, root / path)
-            process = subprocess.Popen(["sleep", "600"])
+            process = subprocess.Popen(program)
             (root / top / group / "cgroup.procs").write_text(str(process.pid))
             break
         except OSError:
@@ -108,11 +141,62 @@ def workload():
 
 
 def kernel(words):
-    """What `warpmeter check` says of the kernel's BPF programs and types, each with its mark."""
+    """What `warpmeter check` says of the kernel's BPF programs, types and probes, each with its mark; and all of it."""
     text = subprocess.run(words, capture_output=True, text=True).stdout
     lines = text[text.find("kernel, for stall causes") :].splitlines()[1:]
     marks = {line.split(":")[0].split(maxsplit=1)[1]: line.split()[0] for line in lines if re.match("  (ok|missing) ", line)}
-    return {name: mark for name, mark in marks.items() if "pressure" not in name}
+    return {name: mark for name, mark in marks.items() if "pressure" not in name and "driver library" not in name}, text
+
+
+def masks(pid):
+    """The capabilities of a process by set, and whether it can gain more."""
+    status = pathlib.Path(f"/proc/{pid}/status").read_text()
+    fields = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
+    return {name: int(fields[name], 16) for name in ("CapEff", "CapPrm", "CapBnd")}, fields["NoNewPrivs"]
+
+
+def children(pid):
+    """The daemon's own processes, by what they are called."""
+    found = {}
+    for path in pathlib.Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if f"\nPPid:\t{pid}\n" in (path / "status").read_text():
+                found[(path / "cmdline").read_bytes().split(b"\0")[1].decode()] = int(path.name)
+    return found
+
+
+def links(pid):
+    """What a process has attached to the kernel, by kind."""
+    found = set()
+    for path in pathlib.Path(f"/proc/{pid}/fdinfo").iterdir():
+        with contextlib.suppress(OSError):
+            found.update(re.findall(r"^link_type:\t(\S+)$", path.read_text(), re.M))
+    return found
+
+
+def probing(report, name, capabilities, main, port, peers):
+    """What becomes of the probes: with the capabilities they are attached, and only their process has them."""
+    gauge = lambda text, what: (re.findall(f'^warpmeter_source_{what}{{source="probes"}} (.+)$', text, re.M) or [None])[0]
+    own = children(main)
+    if "BPF" not in capabilities:
+        _, text = get(port, "/status")
+        off = "switched off by [bpf] enabled" in text and gauge(get(port, "/metrics")[1], "up") is None
+        return report.check(f"container, {name}: probes are off, and no process is there for them", None if off and "bpf" not in own else f"{own}\n{text}")
+    text = until(lambda: get(port, "/metrics")[1], lambda text: gauge(text, "up") == "1")
+    said = get(port, "/status")[1]
+    right = (gauge(text, "up"), gauge(text, "degraded")) == ("1", "0")
+    report.check(f"container, {name}: probes are up", None if right else said)
+    if peers:
+        # At once, or (before Linux 6.6) point by point.
+        on_calls = lambda kinds: any(re.fullmatch("u(ret)?probe_multi|perf", kind) for kind in kinds)
+        kinds = until(lambda: links(own["bpf"]), on_calls)
+        report.check(f"container, {name}: probes are attached to the library of another container", None if on_calls(kinds) else f"{kinds}\n{said}")
+    mask = sum(1 << BITS[capability] for capability in capabilities)
+    probing = (1 << BITS["BPF"]) | (1 << BITS["PERFMON"])
+    report.equal(f"container, {name}: the process that probes has what it needs", masks(own["bpf"])[0]["CapEff"], mask)
+    report.equal(f"container, {name}: the one with NVIDIA's library cannot probe", masks(own["nvidia"])[0]["CapPrm"] & probing, 0)
+
+
 
 
 def get(port, path):
@@ -152,11 +236,12 @@ def run_one(report, helm, warpmeter, scratch, name, options, capabilities, peers
             return report.check(f"container, {name}: it lives", f"{answer}\n{(directory / 'log').read_text()}")
         report.check(f"container, {name}: it lives", None)
         state = json.loads(subprocess.run([*runc, "state", identity], capture_output=True, text=True).stdout)
-        status = pathlib.Path(f"/proc/{state['pid']}/status").read_text()
-        fields = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
+        sets, sealed = masks(state["pid"])
         mask = sum(1 << BITS[capability] for capability in capabilities)
-        report.equal(f"container, {name}: capabilities", int(fields["CapEff"], 16), mask)
-        report.equal(f"container, {name}: it can gain none", (fields["NoNewPrivs"], int(fields["CapBnd"], 16)), ("1", mask))
+        # What only probes use, the main process lays down.
+        used = mask & (1 << BITS["SYS_PTRACE"])
+        report.equal(f"container, {name}: capabilities", (sets["CapEff"], sets["CapPrm"]), (used, mask))
+        report.equal(f"container, {name}: it can gain none", (sealed, sets["CapBnd"]), ("1", mask))
         time.sleep(1.5)
         code, text = get(port, "/metrics")
         up = 'warpmeter_source_up{source="host"} 1' in text
@@ -169,11 +254,16 @@ def run_one(report, helm, warpmeter, scratch, name, options, capabilities, peers
         code, text = get(port, "/readyz")
         reason = "no GPU" in text and code == 503
         report.check(f"container, {name}: without a driver it is not ready, and says so", None if reason else f"{code} {text}")
-        inside = kernel([*runc, "exec", identity, "warpmeter", "check"])
-        outside = kernel([warpmeter, "check"])
+        probing(report, name, capabilities, state["pid"], port, peers)
+        inside, said = kernel([*runc, "exec", identity, "warpmeter", "check"])
+        outside, _ = kernel([warpmeter, "check"])
         programs = {mark for feature, mark in inside.items() if "programs" in feature}
         if "BPF" in capabilities:
-            report.equal(f"container, {name}: probes would find all that the kernel has", inside, outside)
+            report.equal(f"container, {name}: probes find all that the kernel has", inside, outside)
+            if peers:
+                library = str(scratch / LIBRARY)
+                found = [line for line in said.splitlines() if line.startswith("  ok ") and "driver library" in line and library in line]
+                report.check(f"container, {name}: the library of another container is found and can be probed", None if found else said)
         else:
             report.equal(f"container, {name}: it can load no BPF program", programs, {"missing"})
         words = [*runc, "exec", identity, "warpmeter", "release", "--config", "/etc/warpmeter/warpmeter.toml"]
@@ -240,16 +330,16 @@ def run_late_driver(report, helm, warpmeter, scratch):
             subprocess.run(["umount", "--lazy", path], capture_output=True)
 
 
-def run(report, helm, warpmeter, scratch):
+def run(report, helm, warpmeter, library, scratch):
     if not shutil.which("runc") or os.geteuid() != 0:
         return report.skip("the daemon in a container", "it takes runc and root")
-    with workload() as peers:
+    with workload(user_of_cuda(scratch, library)) as peers:
         if not peers:
             report.skip("what is seen of other containers", "no cgroup can be made")
         for name, options, capabilities in (
-            ("counters", [], ["SYS_PTRACE"]),
-            ("least", ["--set", "openFiles=false", "--set", "control.hostPath="], []),
-            ("full", ["--set", "profile=full"], ["SYS_PTRACE", "PERFMON", "BPF"]),
+            ("counters", ["--set", "profile=counters"], ["SYS_PTRACE"]),
+            ("least", ["--set", "profile=counters", "--set", "openFiles=false", "--set", "control.hostPath="], []),
+            ("full", [], ["SYS_PTRACE", "PERFMON", "BPF"]),
         ):
             run_one(report, helm, warpmeter, scratch, name, options, capabilities, peers)
     run_late_driver(report, helm, warpmeter, scratch)

@@ -48,8 +48,6 @@ def problems(objects, values, access, profile):
     wanted = {f"{kubelet}/pod-resources", "/var/log/pods", "/var/log/containers"}
     if values != "nothing":
         wanted.add("/run/warpmeter")
-    if profile == "full":
-        wanted.add("/sys/kernel/tracing")
     if access == "privileged":
         wanted.add("/dev")
         if values != "nothing":

@@ -39,7 +39,7 @@ def rendering(report, helms, node):
         report.check(f"what must be true, {name}", daemonset.problems(rendered[0], values_name, access, profile))
         documents += [document for document in rendered[0] if document["apiVersion"].startswith(schemas.OPERATOR)]
     for option in ("openFiles=false", "seccompProfile.type=Unconfined", "kubelet.podLogs=/var/log", "config.names.api=true"):
-        objects, _ = helms[0].template("--set", option)
+        objects, _ = helms[0].template("--set", "profile=counters", "--set", option)
         seen = daemonset.problems(objects, "defaults", "runtimeClass", "counters")
         report.check(f"what must be true is not with {option}", None if seen else "nothing was noticed")
     unique = {yaml.safe_dump(document): document for document in documents}
@@ -109,8 +109,9 @@ def notes(report, helm):
         ([], ["enforce=privileged", "No price", "podMonitor.enabled"]),
         (["--set", "deviceAccess=cdi"], ["NRI_MANAGEMENT_CDI_DEVICE_NAMESPACES"]),
         (["--set", "deviceAccess=privileged"], ["root on the node"]),
-        (["--set", "profile=full"], ["probes that do not exist yet"]),
-        (["--set", "openFiles=false"], ["unknown/no_evidence"]),
+        (["--set", "profile=full"], ['warpmeter/probes: "off"']),
+        (["--set", "profile=counters"], ["stalls have no causes"]),
+        (["--set", "profile=counters", "--set", "openFiles=false"], ["stalls have no causes", "idle/no_process"]),
     ):
         shown = helm.run("install", "warpmeter", ".", "--dry-run=client", "--namespace", "gpu", *options)
         text = shown.stdout[shown.stdout.find("NOTES:") :]
@@ -162,7 +163,7 @@ def main():
         objects, _ = helms[0].template("--set", "podMonitor.enabled=true", release="gpu-metrics")
         (monitor,) = of_kind(objects, "PodMonitor")
         scrape.run(report, monitor, scratch)
-        container.run(report, helms[0], warpmeter, scratch)
+        container.run(report, helms[0], warpmeter, os.environ["LIBCUDA"], scratch)
     print(f"{report.passed} passed, {report.failed} failed")
     sys.exit(1 if report.failed else 0)
 

@@ -41,6 +41,9 @@ REFUSED = (
     (["control.hostPath=run"], "hostPath"),
     (["privileged.driver=nvidia"], "driver"),
     (["config.price=2.95"], "price"),
+    (["config.bpf.enabled=false"], "set profile: counters"),
+    (["profile=counters", "config.bpf.enabled=true"], "profile: full"),
+    (["profile=counters", "config.bpf.enabled=auto"], "profile: full"),
     (["config=x"], "config"),
     (["config.http.listen=1.2.3.4:1"], "set listenAddress and port instead"),
     (["deviceAccess=privileged", "config.nvidia.libraries={/x}"], "empty one of them"),
@@ -122,7 +125,7 @@ def run(report, helms, warpmeter, scratch):
         # daemon refuses.)
         config["price"].update({"T4": 0.0001, "A10": 50000, "B200": 999999.99, "L40S": 0.35})
         file = scratch / "every-key.yaml"
-        file.write_text(yaml.safe_dump({"config": config}))
+        file.write_text(yaml.safe_dump({"config": config, "profile": "full" if config["bpf"]["enabled"] else "counters"}))
         objects, problem = helm.template("-f", str(file))
         report.check(f"helm {helm.major}: every key of the configuration is taken", problem)
         found = tomllib.loads(toml_of(objects))
@@ -134,6 +137,12 @@ def run(report, helms, warpmeter, scratch):
     problem = taken(warpmeter, scratch, "wrong", toml_of(objects)) or ""
     told = "exit 64" in problem and "`[prices]`" in problem and "`h100` in [price]" in problem
     report.check("what the daemon does not know it refuses with its place", None if told else problem or "it was taken")
+
+    for settings, enabled in (([], "auto"), (["profile=counters"], False), (["config.bpf.enabled=true"], True), (["profile=counters", "config.bpf.enabled=false"], False)):
+        objects, _ = helms[0].template(*[word for setting in settings for word in ("--set", setting)])
+        name = " ".join(settings) or "the default"
+        report.equal(f"probes by the profile, {name}", tomllib.loads(toml_of(objects))["bpf"], {"enabled": enabled})
+        report.check(f"the daemon takes it, {name}", taken(warpmeter, scratch, "profile", toml_of(objects)))
 
     before, _ = helms[0].template()
     after, _ = helms[0].template("--set", "config.price.H100=3")
