@@ -160,6 +160,7 @@ def main():
         rules(report, helms[0], scratch)
         manifests(report, helms)
         scrape.sample(report, scratch)
+        scrape.documentation(report)
         objects, _ = helms[0].template("--set", "podMonitor.enabled=true", release="gpu-metrics")
         (monitor,) = of_kind(objects, "PodMonitor")
         scrape.run(report, monitor, scratch)

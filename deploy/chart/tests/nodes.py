@@ -21,7 +21,10 @@ NODES = (
     ("of EKS Auto Mode", {**PLAIN, "eks.amazonaws.com/instance-gpu-manufacturer": "nvidia"}, True),
     ("of AKS", {**PLAIN, "kubernetes.azure.com/accelerator": "nvidia"}, True),
     ("without GPU", PLAIN, False),
-    ("of another processor", {**OPERATOR, "kubernetes.io/arch": "arm64"}, False),
+    ("of arm64", {**OPERATOR, "kubernetes.io/arch": "arm64"}, True),
+    ("of GKE, of arm64", {**PLAIN, "cloud.google.com/gke-accelerator": "nvidia-gb200", "kubernetes.io/arch": "arm64"}, True),
+    ("of another processor", {**OPERATOR, "kubernetes.io/arch": "ppc64le"}, False),
+    ("of another system", {**OPERATOR, "kubernetes.io/os": "windows"}, False),
     ("without GPU, though the operator looked", {**PLAIN, "nvidia.com/gpu.present": "false"}, False),
 )
 
@@ -55,4 +58,4 @@ def run(report, helm):
     objects, _ = helm.template("--set", "gpuNodes.any=null")
     terms = only(objects, "DaemonSet")["spec"]["template"]["spec"]["affinity"]["nodeAffinity"]
     (term,) = terms["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
-    report.equal("without `any`, all nodes that meet `all`", {e["operator"] for e in term["matchExpressions"]}, {"NotIn"})
+    report.equal("without `any`, all nodes that meet `all`", {e["operator"] for e in term["matchExpressions"]}, {"NotIn", "In"})

@@ -227,6 +227,22 @@ def run(report, monitor, scratch):
             server.shutdown()
 
 
+def documentation(report):
+    """What docs/scraping.md shows is what the sample and the PodMonitor do."""
+    blocks = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs/scraping.md").read_text(), re.S)
+    shown = [yaml.safe_load(block) for block in blocks]
+    (job,) = next(block for block in shown if "scrape_configs" in block)["scrape_configs"]
+    (wanted,) = yaml.safe_load(SAMPLE.read_text())["scrape_configs"]
+    tls = {"scheme", "tls_config", "authorization"}
+    report.equal("docs/scraping.md: the job is that of the sample, but for TLS", {key: job[key] for key in job.keys() - tls}, wanted)
+    monitor = next(block for block in shown if block.get("kind") == "PodMonitor")
+    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+    made = yaml.safe_load((ROOT / "deploy/manifests/podmonitor.yaml").read_text())
+    (right,) = made["spec"]["podMetricsEndpoints"]
+    report.equal("docs/scraping.md: the endpoint is that of the chart's PodMonitor, but for TLS", {key: endpoint.get(key) for key in right}, right)
+    report.equal("docs/scraping.md: the job of the PodMonitor", monitor["spec"].get("jobLabel"), made["spec"]["jobLabel"])
+
+
 def sample(report, scratch):
     """The sample's own text. Debian builds Prometheus without Kubernetes discovery, so that part is looked at here."""
     text = SAMPLE.read_text()

@@ -7,12 +7,12 @@ import tomllib
 
 import yaml
 
-from chart import CHART, ROOT, toml_of
+from chart import CHART, ROOT, only, toml_of
 
 # Values whose fields are Kubernetes' own or free names; the objects that come of them are checked.
 OPEN = {
     "affinity", "tolerations", "resources", "extraEnv", "extraVolumes", "extraVolumeMounts", "extraInitContainers", "config",
-    "global", "endpoint", "relabelings", "metricRelabelings", "from", "apiServer", "httpHeaders",
+    "global", "endpoint", "tlsConfig", "relabelings", "metricRelabelings", "from", "apiServer", "httpHeaders",
 }
 
 # What is set, and a part of what must be answered.
@@ -56,6 +56,22 @@ REFUSED = (
     (["livenessProbe.periodSeconds=0"], "periodSeconds"),
     (["seccompProfile.type=Off"], "seccompProfile"),
     (["podLabels.x.y=z"], "podLabels"),
+    (["podLabels.app\\.kubernetes\\.io/name=other"], "podLabels: app.kubernetes.io/name is the chart's own"),
+    (["podLabels.app\\.kubernetes\\.io/instance=other"], "podLabels: app.kubernetes.io/instance is the chart's own"),
+    (["commonLabels.app\\.kubernetes\\.io/name=other"], "commonLabels: app.kubernetes.io/name is the chart's own"),
+    (["commonLabels.app\\.kubernetes\\.io/instance=other"], "commonLabels: app.kubernetes.io/instance is the chart's own"),
+    (["config.host.node=n1"], "NODE_NAME has the node's"),
+    (["config.host.proc=/host/proc"], "mount it by extraVolumes"),
+    (["config.host.dev=/device"], "mount it by extraVolumes"),
+    (["config.kubelet.socket=/var/lib/k0s/kubelet/pod-resources/kubelet.sock"], "set kubelet.rootDir instead"),
+    (["config.kubelet.pod_logs=/l/pods"], "set kubelet.podLogs instead"),
+    (["config.kubelet.container_logs=/l/containers"], "set kubelet.containerLogs instead"),
+    (["config.control.socket=/run/other/control.sock"], "set control.hostPath"),
+    (["config.control.socket=/run/warpmeter-2/control.sock"], "set control.hostPath"),
+    (["config.http.tls_certificate=/tls/tls.crt", "podMonitor.enabled=true"], "podMonitor.tlsConfig: with"),
+    (["config.http.tls_certificate=/tls/tls.crt", "probeRequest.scheme=HTTP"], "probeRequest.scheme: HTTP"),
+    (["config.http.tls_certificate=/tls/tls.crt", "podMonitor.enabled=true", "podMonitor.tlsConfig.serverName=x", "podMonitor.endpoint.scheme=http"], "podMonitor.endpoint.scheme"),
+    (["podMonitor.enabled=true", "podMonitor.tlsConfig.serverName=x", "podMonitor.endpoint.tlsConfig.serverName=y"], "empty one of them"),
     (["serviceMonitor.enabled=true"], "serviceMonitor"),
 )
 
@@ -121,17 +137,24 @@ def run(report, helms, warpmeter, scratch):
 
         config = every_key()
         del config["http"]
-        # Numbers keep their digits on the way from YAML to TOML. (Beyond these Helm writes powers of ten, which the
-        # daemon refuses.)
+        # A node's name cannot be that of all.
+        del config["host"]["node"]
+        # Numbers keep their digits on the way from YAML to TOML; beyond these Helm 4 writes powers of ten.
         config["price"].update({"T4": 0.0001, "A10": 50000, "B200": 999999.99, "L40S": 0.35})
         file = scratch / "every-key.yaml"
-        file.write_text(yaml.safe_dump({"config": config, "profile": "full" if config["bpf"]["enabled"] else "counters"}))
+        mounts = [{"name": name, "mountPath": f"/{name}"} for name in ("host", "k", "l")]
+        volumes = [{"name": name, "emptyDir": {}} for name in ("host", "k", "l")]
+        profile = "full" if config["bpf"]["enabled"] else "counters"
+        file.write_text(yaml.safe_dump({"config": config, "profile": profile, "extraVolumes": volumes, "extraVolumeMounts": mounts}))
         objects, problem = helm.template("-f", str(file))
         report.check(f"helm {helm.major}: every key of the configuration is taken", problem)
         found = tomllib.loads(toml_of(objects))
         report.equal(f"helm {helm.major}: the address comes from the chart", found.pop("http"), {"listen": "0.0.0.0:9408"})
         report.equal(f"helm {helm.major}: every key arrives as it was written", found, config)
         report.check(f"helm {helm.major}: the daemon takes every key", taken(warpmeter, scratch, "every-key", toml_of(objects)))
+
+        prices(report, helm, scratch)
+        tls(report, helm)
 
     objects, _ = helms[0].template("--set", "config.price.h100=cheap", "--set", "config.prices.H100=1")
     problem = taken(warpmeter, scratch, "wrong", toml_of(objects)) or ""
@@ -151,6 +174,40 @@ def run(report, helms, warpmeter, scratch):
         for o in (before, after)
     ]
     report.check("a change of the configuration restarts the pods", None if sums[0] != sums[1] else "same checksum")
+
+
+def prices(report, helm, scratch):
+    """A number of `--set` that is not whole is a string to Helm, and a large one of a file has an exponent with Helm 4."""
+    objects, _ = helm.template("--set", "config.price.H100=2.95", "--set", "config.price.B200=5e+06")
+    report.equal(f"helm {helm.major}: prices by --set arrive as strings", tomllib.loads(toml_of(objects))["price"], {"H100": "2.95", "B200": "5e+06"})
+    file = scratch / "large.yaml"
+    file.write_text("config: { price: { H100: 2.95, B200: 5000000 } }\n")
+    objects, _ = helm.template("-f", str(file))
+    report.equal(f"helm {helm.major}: prices of a file arrive as numbers", tomllib.loads(toml_of(objects))["price"], {"H100": 2.95, "B200": 5e6})
+    written = {3: "B200 = 5000000.0", 4: "B200 = 5e+06"}[helm.major]
+    report.check(f"helm {helm.major}: a large one is written as {written}", None if written in toml_of(objects) else toml_of(objects))
+
+
+def tls(report, helm):
+    """Where the endpoints answer by TLS, whoever asks them does so by TLS."""
+    certificate = ["--set", "config.http.tls_certificate=/tls/tls.crt", "--set", "config.http.tls_key=/tls/tls.key"]
+    monitor = ["--set", "podMonitor.enabled=true"]
+    for options, probes, scheme, config in (
+        (monitor, None, None, None),
+        ([*certificate, *monitor, "--set", "podMonitor.tlsConfig.serverName=w"], "HTTPS", "https", {"serverName": "w"}),
+        ([*certificate, *monitor, "--set", "podMonitor.endpoint.tlsConfig.serverName=w", "--set", "podMonitor.endpoint.scheme=https"], "HTTPS", "https", {"serverName": "w"}),
+        ([*monitor, "--set", "podMonitor.tlsConfig.serverName=w", "--set", "podMonitor.endpoint.scheme=https", "--set", "probeRequest.scheme=HTTPS"], "HTTPS", "https", {"serverName": "w"}),
+    ):
+        objects, problem = helm.template(*options)
+        if problem:
+            report.check(f"helm {helm.major}: TLS by {options}", problem)
+            continue
+        (container,) = only(objects, "DaemonSet")["spec"]["template"]["spec"]["containers"]
+        (endpoint,) = only(objects, "PodMonitor")["spec"]["podMetricsEndpoints"]
+        found = (*(container[probe]["httpGet"].get("scheme") for probe in ("livenessProbe", "readinessProbe")), endpoint.get("scheme"), endpoint.get("tlsConfig"))
+        report.equal(f"helm {helm.major}: TLS by {options}", found, (probes, probes, scheme, config))
+    objects, problem = helm.template(*certificate)
+    report.check(f"helm {helm.major}: TLS without a PodMonitor needs no tlsConfig", problem)
 
 
 def name_is_kubernetes(name):
