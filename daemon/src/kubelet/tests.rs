@@ -34,7 +34,7 @@ fn options(kubelet: &Kubelet, refresh: Duration) -> KubeletOptions {
         socket: kubelet.socket(),
         pod_logs: kubelet.pod_logs(),
         container_logs: kubelet.container_logs(),
-        deadline: Duration::from_millis(500),
+        deadline: Duration::from_secs(2),
         refresh,
         ..KubeletOptions::default()
     }

@@ -63,9 +63,9 @@ fn t32_a_hanging_kubelet_takes_no_longer_than_the_deadline() {
         let facts = look(&mut source);
         let took = began.elapsed();
         assert_eq!(polls(&facts), 1);
-        assert!(took >= Duration::from_millis(450), "{took:?}");
-        assert!(took < Duration::from_millis(900), "{took:?}");
-        assert!(source.health().reason.contains("within 500ms"), "{:?}", source.health());
+        assert!(took >= Duration::from_millis(1950), "{took:?}");
+        assert!(took < Duration::from_millis(4000), "{took:?}");
+        assert!(source.health().reason.contains("within 2s"), "{:?}", source.health());
         assert_ne!(state(&source), HealthState::Up);
     }
 }
