@@ -33,8 +33,8 @@ pub(super) struct Watch {
     slowest: Duration,
     /// Seconds since the start and MiB, of all processes.
     memory: Vec<(f64, f64)>,
-    /// MiB of the main process, at the first and last scrape after the first part.
-    main: Option<(f64, f64)>,
+    /// The same of the main process, which nothing restarts.
+    main: Vec<(f64, f64)>,
     pid: u32,
     files: usize,
 }
@@ -49,7 +49,7 @@ impl Watch {
             most_series: 0,
             slowest: Duration::ZERO,
             memory: Vec::new(),
-            main: None,
+            main: Vec::new(),
             pid: daemon.pid(),
             files: tool::open_files(daemon.pid()),
         }
@@ -76,7 +76,7 @@ impl Watch {
         let (at, main) = (self.start.elapsed(), mib(self.pid));
         self.memory.push((at.as_secs_f64(), main + children));
         if at >= WARM {
-            self.main = Some((self.main.map_or(main, |(first, _)| first), main));
+            self.main.push((at.as_secs_f64(), main));
         }
     }
 
@@ -120,6 +120,16 @@ impl Watch {
         Some((after - before) / (to - from))
     }
 
+    /// MiB a minute of the main process after the first part, by least squares; nothing if the run was too short.
+    fn slope(&self) -> Option<f64> {
+        let count = f64::from(u32::try_from(self.main.len()).unwrap());
+        let mean = |of: &dyn Fn(&(f64, f64)) -> f64| self.main.iter().map(of).sum::<f64>() / count;
+        let (x, y) = (mean(&|point| point.0), mean(&|point| point.1));
+        let spread = mean(&|point| (point.0 - x).powi(2));
+        let slope = mean(&|point| (point.0 - x) * (point.1 - y)) / spread * 60.0;
+        (self.main.len() >= 60).then_some(slope)
+    }
+
     fn most(&self) -> f64 {
         self.memory.iter().map(|(_, mib)| *mib).fold(0.0, f64::max)
     }
@@ -127,9 +137,12 @@ impl Watch {
     pub(super) fn report(&self, ran: Duration) -> String {
         let growth = self.growth().map_or("not known".into(), |growth| format!("{growth:.3} MiB a minute"));
         let last = self.memory.last().map_or(0.0, |(_, mib)| *mib);
-        let main = self
-            .main
-            .map_or(String::new(), |(from, to)| format!(", the main process from {from:.1} to {to:.1}"));
+        let main = match (self.main.first(), self.main.last(), self.slope()) {
+            (Some((_, from)), Some((_, to)), Some(slope)) => {
+                format!(", the main process from {from:.1} to {to:.1} by {slope:.3}")
+            }
+            _ => String::new(),
+        };
         format!(
             "scrapes: {} in {:.0} s, {} through promtool, the slowest in {:.0} ms, at most {} series\n\
              memory: {:.1} MiB at most, {last:.1} at the end, growing by {growth}{main}\n\
@@ -150,6 +163,9 @@ impl Watch {
         assert!(self.most() < MOST, "{} MiB", self.most());
         if let Some(growth) = self.growth() {
             assert!(growth < GROWTH, "{growth} MiB a minute");
+        }
+        if let Some(slope) = self.slope() {
+            assert!(slope < GROWTH, "the main process: {slope} MiB a minute");
         }
         assert!(tool::open_files(self.pid) < self.files + 16, "files stay open");
     }

@@ -3,6 +3,8 @@
 //! The order of the variants and fields is part of the meaning: facts of one instant are applied in their
 //! derived order, so that their order of arrival never matters.
 
+mod source;
+
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -14,6 +16,8 @@ use crate::probe::Probes;
 use crate::ratio::Ppb;
 use crate::time::{Interval, MonoNs};
 
+pub use source::{Discard, Health, HealthState, Own, Source};
+
 /// A fact, who observed it, and when the observation was complete.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Sample {
@@ -23,45 +27,6 @@ pub struct Sample {
     pub source: Source,
     /// What was observed.
     pub fact: Fact,
-}
-
-/// A stream of facts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Source {
-    /// The NVIDIA driver, through the `nvidia` process.
-    Nvidia,
-    /// `/proc` and cgroups of the host.
-    Host,
-    /// Pods and their devices: a static file, or the kubelet.
-    Pods,
-    /// Names and labels of pods: the API server.
-    Names,
-    /// What GPUs cost: the configuration, a price file, the node's labels.
-    Prices,
-    /// Probes on the CUDA driver library and the scheduler, through the `bpf` process.
-    Probes,
-    /// The daemon itself.
-    Daemon,
-}
-
-impl Source {
-    /// Every source.
-    pub const ALL: [Self; 7] =
-        [Self::Nvidia, Self::Host, Self::Pods, Self::Names, Self::Prices, Self::Probes, Self::Daemon];
-
-    /// The source's name as a label value.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Nvidia => "nvidia",
-            Self::Host => "host",
-            Self::Pods => "pods",
-            Self::Names => "names",
-            Self::Probes => "probes",
-            Self::Prices => "prices",
-            Self::Daemon => "daemon",
-        }
-    }
 }
 
 /// One observation.
@@ -510,94 +475,4 @@ pub struct PodInfo {
     pub environment: Arc<str>,
     /// Whether idleness of this pod is intended.
     pub idle_ok: bool,
-}
-
-/// The state of a source.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Health {
-    /// How well it works.
-    pub state: HealthState,
-    /// Why, and what to do; empty while it works.
-    pub reason: String,
-}
-
-/// How well a source works.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum HealthState {
-    /// All that it can give, it gives.
-    Up,
-    /// It gives facts, but fewer than it could.
-    Degraded,
-    /// It gives nothing.
-    Down,
-    /// It is not wanted here.
-    Off,
-}
-
-impl HealthState {
-    /// The state as a label value.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Up => "up",
-            Self::Degraded => "degraded",
-            Self::Down => "down",
-            Self::Off => "off",
-        }
-    }
-}
-
-/// Why a value was left out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Discard {
-    /// The driver's mark for "no value".
-    Sentinel,
-    /// Outside the range that the quantity can have.
-    Range,
-    /// Not a number.
-    NotANumber,
-    /// A time in the future, or before the driver was loaded.
-    Clock,
-    /// Text or bytes that do not parse.
-    Garbage,
-    /// A device id of no known form.
-    DeviceId,
-    /// An observation that came after its window had closed.
-    Late,
-}
-
-impl Discard {
-    /// Every reason.
-    pub const ALL: [Self; 7] = [
-        Self::Sentinel,
-        Self::Range,
-        Self::NotANumber,
-        Self::Clock,
-        Self::Garbage,
-        Self::DeviceId,
-        Self::Late,
-    ];
-
-    /// The reason as a label value.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Sentinel => "sentinel",
-            Self::Range => "range",
-            Self::NotANumber => "not_a_number",
-            Self::Clock => "clock",
-            Self::Garbage => "garbage",
-            Self::DeviceId => "device_id",
-            Self::Late => "late",
-        }
-    }
-}
-
-/// What one of Warpmeter's own processes uses.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Own {
-    /// CPU time since the process started, in nanoseconds.
-    pub cpu: u64,
-    /// Resident memory, in bytes.
-    pub resident: u64,
 }

@@ -47,6 +47,8 @@ pub struct Posting {
     pub owner_activity: Vec<(Owner, Activity)>,
     /// Each owner's SM activity with idle tensor pipes and DRAM.
     pub low_intensity: Vec<(Owner, u64)>,
+    /// How many holders' gaps leave less time than the device ran for them.
+    pub contradicted: u64,
 }
 
 /// One owner's totals on one device.

@@ -79,12 +79,14 @@ impl Stretch<'_> {
         });
 
         let mut allocated = Vec::new();
-        let mut unallocated = 0;
+        let (mut unallocated, mut contradicted) = (0, 0);
         for (owner, share) in self.held.divide(self.budget).into_parts() {
             match owner {
                 Some(owner) => {
-                    let states = divide(&self.situation(&owner, share, used.as_ref(), &standing(&owner)));
-                    allocated.push((owner, states));
+                    let situation = self.situation(&owner, share, used.as_ref(), &standing(&owner));
+                    contradicted +=
+                        u64::from(situation.causes.as_ref().is_some_and(|found| found.contradicted));
+                    allocated.push((owner, divide(&situation)));
                 }
                 None => unallocated += share,
             }
@@ -126,6 +128,7 @@ impl Stretch<'_> {
             activity,
             owner_activity,
             low_intensity,
+            contradicted,
         }
     }
 
@@ -153,7 +156,7 @@ impl Stretch<'_> {
         let host = standing.host.as_ref();
         let conflict = self.conflict
             || still.zip(host).is_some_and(|(still, host)| disproved(still, host, standing.launches));
-        let causes = still.zip(host).map(|(still, host)| stall::causes(still, host).amounts);
+        let causes = still.zip(host).map(|(still, host)| stall::causes(still, host));
         Situation {
             allocated,
             whole: self.budget,

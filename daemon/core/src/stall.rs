@@ -17,6 +17,9 @@ use crate::state::State;
 /// Gaps shorter than this between small kernels are the cost of launching, whatever the thread did in them.
 pub const LAUNCH_GAP: u64 = 50_000;
 
+/// Snapshots and windows end at about the same time, not at the same: up to this part of a stretch may be another's.
+const BOUNDARIES: u64 = 50;
+
 /// What the probes saw of one owner on one device over one stretch, in nanoseconds of the node's time.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Host {
@@ -50,7 +53,8 @@ pub struct Still {
 pub struct Causes {
     /// Amounts by state, in their order; they sum to `whole − used`.
     pub amounts: BTreeMap<State, u64>,
-    /// Whether the device ran for longer than its gaps leave time: a signal is wrong, and the gaps were scaled down.
+    /// Whether the device ran for longer than its gaps leave time, by more than their boundaries explain: a signal is
+    /// wrong. The gaps are scaled down in any case.
     pub contradicted: bool,
 }
 
@@ -64,7 +68,7 @@ pub fn causes(still: Still, host: &Host) -> Causes {
     // Several processes of one owner may drain at different times: none of them shows the device to stand still.
     let drained: Vec<&Gap> = of(GapKind::Drained).filter(|_| host.alone).collect();
     let total = sum(drained.iter().map(|gap| gap.total));
-    causes.contradicted = total > rest;
+    causes.contradicted = total > rest.saturating_add(still.whole / BOUNDARIES);
     if let Some(split) = Split::by_weight(total.min(rest), weights(&drained, |gap| gap.total)) {
         for (gap, amount) in split.into_parts() {
             causes.explain(gap, amount, &mut passed_on);

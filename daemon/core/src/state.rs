@@ -1,10 +1,9 @@
 //! The states of allocated device time, and which of them a stretch of time was in.
 
-use std::collections::BTreeMap;
-
 use serde::{Deserialize, Serialize};
 
 use crate::split::Split;
+use crate::stall::Causes;
 
 /// A state and its cause. Exhaustive: every allocated nanosecond is in exactly one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -220,7 +219,7 @@ pub struct Situation {
     /// From how long a quiet on there is no work, in nanoseconds.
     pub no_work_after: u64,
     /// What held up the time that was not used, as weights; none without evidence from the host.
-    pub causes: Option<BTreeMap<State, u64>>,
+    pub causes: Option<Causes>,
 }
 
 /// How far an owner's processes have come with a device.
@@ -263,7 +262,7 @@ pub fn divide(s: &Situation) -> Vec<(State, u64)> {
     };
     let by_cause = match (&s.causes, state) {
         (Some(causes), State::UnknownNoEvidence) => {
-            Split::by_weight(rest, causes.iter().map(|(state, weight)| (*state, *weight)).collect())
+            Split::by_weight(rest, causes.amounts.iter().map(|(state, weight)| (*state, *weight)).collect())
         }
         _ => None,
     };

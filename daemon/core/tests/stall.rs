@@ -103,6 +103,10 @@ fn a_device_that_ran_while_it_was_drained_is_a_contradiction() {
     let causes = causes(still(400 * MS, 0), &seen);
     assert!(causes.contradicted);
     assert_eq!(amounts(&causes), [(State::StalledCpu, 600 * MS)], "gaps are scaled to what stood still");
+    let near = host(&[gap(GapKind::Drained, 1, 610 * MS, Doing::Cpu)]);
+    let near = self::causes(still(400 * MS, 0), &near);
+    assert!(!near.contradicted, "a boundary apart");
+    assert_eq!(amounts(&near), [(State::StalledCpu, 600 * MS)]);
 }
 
 #[test]

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use super::probes::{self, Seen};
 use super::{Fold, GpuState, IDENTITY_GRACE, Named, Recent, Watched};
-use crate::allocate::{Held, resolve};
+use crate::allocate::{Gpus, Held, resolve};
 use crate::attribute::{Participants, ProcessTimes};
-use crate::fact::{HealthState, Part, Process, Source};
+use crate::fact::{Discard, HealthState, Part, Process, Source};
 use crate::identity::{DeviceId, GpuId, HostPid, MigId, Owner, PodUid, Scope};
 use crate::inventory::Gpu;
 use crate::ledger::Posting;
@@ -39,6 +39,10 @@ struct Place<'a> {
     held: &'a Held,
     who: &'a Participants,
     part: Option<&'a Part>,
+    /// Processes that the driver lists on it.
+    listed: BTreeSet<HostPid>,
+    /// Its GPU, by which calls name it.
+    gpus: Gpus,
 }
 
 impl Fold {
@@ -141,6 +145,8 @@ impl Fold {
                     held: &owned,
                     who: &who,
                     part: part.map(|(part, _)| part),
+                    listed: part.map(|(part, _)| pids(window, part)).unwrap_or_default(),
+                    gpus: [(id.clone(), Arc::clone(&window.gpu))].into(),
                 };
                 let stretch = Stretch {
                     conflict: part
@@ -158,6 +164,9 @@ impl Fold {
                     no_work_after: self.settings.no_work_after,
                 };
                 let posting = stretch.post(|owner| self.standing(owner, &place));
+                if posting.contradicted > 0 {
+                    self.sources.discard(Source::Probes, Discard::Range, posting.contradicted);
+                }
                 self.post(&posting, &who, piece, &mut used, &mut held);
             }
             if let Some(state) = self.gpus.get_mut(id) {
@@ -413,9 +422,10 @@ impl Fold {
 
     /// What the probes saw of an owner on a device in a piece of a window.
     fn seen(&self, owner: &Owner, place: &Place<'_>) -> Option<Seen> {
-        let Place { device, window, piece, held, .. } = place;
-        let listed = place.part.map(|part| pids(window, part)).unwrap_or_default();
-        let gpus = [(window.gpu.id.clone(), std::sync::Arc::clone(&window.gpu))].into();
+        let Place { device, window, piece, held, listed, gpus, .. } = place;
+        if !self.snapshots.cover(*piece) {
+            return None;
+        }
         let own = |pid: HostPid| {
             let process = self.roster.find(pid, window.during);
             process.is_some_and(|process| self.owner(process, Some(held)) == *owner)
@@ -424,7 +434,7 @@ impl Fold {
             *piece,
             |scope| probes::feeds(scope, owner),
             |calls| {
-                let resolved = calls.device.as_ref().and_then(|named| resolve(named, &gpus));
+                let resolved = calls.device.as_ref().and_then(|named| resolve(named, gpus));
                 let pid = calls.process.pid;
                 probes::is_on(calls, device, resolved.as_ref(), listed.contains(&pid)) && own(pid)
             },

@@ -76,6 +76,11 @@ impl Snapshots {
         self.kept.retain(|probes| probes.during.end() > open);
     }
 
+    /// Whether any snapshot has something of `during`.
+    pub(super) fn cover(&self, during: Interval) -> bool {
+        self.kept.iter().any(|probes| probes.during.overlap(during).is_some())
+    }
+
     /// Whether a window that ended at `end` should wait for a snapshot that covers it.
     pub(super) fn awaited(&self, end: MonoNs, watermark: MonoNs) -> bool {
         self.until

@@ -19,30 +19,30 @@ use crate::node::{
     tick, whole,
 };
 
-const G: &str = "GPU-a";
+pub(crate) const G: &str = "GPU-a";
 
 /// What is known from the start is known well before the first second begins here.
 const BEGIN: u64 = 10 * SECOND;
 
 /// A node under test: facts go in by second, views come out.
-struct Node {
+pub(crate) struct Node {
     fold: Fold,
-    view: View,
+    pub(crate) view: View,
 }
 
 impl Node {
-    fn new(settings: Settings, gpus: &[Gpu]) -> Self {
+    pub(crate) fn new(settings: Settings, gpus: &[Gpu]) -> Self {
         let mut fold = Fold::new(settings);
         fold.apply(host_up());
         fold.apply(sample(1, Source::Nvidia, inventory(gpus)));
         Self { view: fold.view(), fold }
     }
 
-    fn put(&mut self, at: u64, source: Source, fact: Fact) -> &mut Self {
+    pub(crate) fn put(&mut self, at: u64, source: Source, fact: Fact) -> &mut Self {
         self.apply(sample(if at < 10 { at } else { BEGIN + at }, source, fact))
     }
 
-    fn apply(&mut self, sample: Sample) -> &mut Self {
+    pub(crate) fn apply(&mut self, sample: Sample) -> &mut Self {
         if let Some(view) = self.fold.apply(sample) {
             assert_eq!(view.conservation_error, 0);
             self.view = view;
@@ -51,11 +51,11 @@ impl Node {
     }
 
     /// One second's reading of [`G`], ending at second `end`.
-    fn second(&mut self, end: u64, engine: Option<u32>, pids: &[u32]) -> &mut Self {
+    pub(crate) fn second(&mut self, end: u64, engine: Option<u32>, pids: &[u32]) -> &mut Self {
         self.parts(end, vec![part(None, engine, pids)])
     }
 
-    fn parts(&mut self, end: u64, parts: Vec<Part>) -> &mut Self {
+    pub(crate) fn parts(&mut self, end: u64, parts: Vec<Part>) -> &mut Self {
         self.put(
             end * SECOND,
             Source::Nvidia,
@@ -63,11 +63,11 @@ impl Node {
         )
     }
 
-    fn tick(&mut self, second: u64) -> &mut Self {
+    pub(crate) fn tick(&mut self, second: u64) -> &mut Self {
         self.apply(tick(BEGIN + second * SECOND))
     }
 
-    fn account(&self, pod: &str) -> &AccountView {
+    pub(crate) fn account(&self, pod: &str) -> &AccountView {
         let uid = PodUid::new(pod);
         let found = self.view.accounts.iter().find(|account| match &account.owner {
             Owner::Pod { uid: other, .. } => *other == uid,
@@ -77,11 +77,11 @@ impl Node {
     }
 
     /// Milliseconds that a pod spent in a state.
-    fn ms(&self, pod: &str, state: State) -> u64 {
+    pub(crate) fn ms(&self, pod: &str, state: State) -> u64 {
         (self.account(pod).states[state.index()] + 500_000) / 1_000_000
     }
 
-    fn device_ms(&self, state: DeviceState) -> u64 {
+    pub(crate) fn device_ms(&self, state: DeviceState) -> u64 {
         let devices = self.view.gpus.iter().flat_map(|gpu| &gpu.devices);
         devices.map(|device| device.states[state.index()]).sum::<u64>() / 1_000_000
     }
@@ -578,38 +578,4 @@ fn only_an_answer_confirms_what_a_source_has_told() {
     assert_eq!(confirmed(&node), (Some(MonoNs(at)), Some(BEGIN + 6 * SECOND)), "a question is no answer");
     let old: Fact = serde_json::from_str(r#"{"poll":{"took":5}}"#).unwrap();
     assert_eq!(old, Fact::Poll { took: 5, answered: false }, "a recording that does not say");
-}
-
-/// A pod that has ended is still listed with the first device; one that lives has the second.
-fn ended_and_living(settings: Settings, gpu: &Gpu, ended: DeviceRef, living: (DeviceRef, GrantPart)) -> Node {
-    let mut node = Node::new(settings, std::slice::from_ref(gpu));
-    let pods_ = [pod("done", &[(ended, GrantPart::Whole)]), pod("live", &[living])];
-    node.put(2, Source::Host, process(7, 2, "live")).put(3, Source::Pods, pods(&pods_, &[(whole(G), 4)]));
-    node
-}
-
-#[test]
-fn who_has_ended_holds_no_part_of_what_was_granted_on_in_other_parts() {
-    let replica = (whole(G), GrantPart::Replica(0));
-    let mut node = ended_and_living(settings(), &gpu(G), whole(G), replica);
-    node.second(1, Some(100), &[7]).tick(5);
-    assert_eq!((node.ms("live", State::Active), node.account("live").borrowed), (250, 750_000_000));
-    assert_eq!(node.device_ms(DeviceState::Unallocated), 750);
-    assert!(!node.view.accounts.iter().any(|account| account.owner == owner_of("done")), "it held nothing");
-}
-
-#[test]
-fn who_was_granted_a_gpu_before_it_was_divided_holds_none_of_its_instances() {
-    let instance = (DeviceRef::Mig(MigId::new("MIG-GPU-a-0")), GrantPart::Whole);
-    let mut node = ended_and_living(settings(), &mig(G, &[3, 4], 0), whole(G), instance);
-    let parts = [0, 1].map(|index| {
-        part(Some(MigId::new(format!("MIG-GPU-a-{index}"))), Some(0), if index == 0 { &[7] } else { &[] })
-    });
-    node.parts(1, parts.into()).tick(5);
-    assert!(!node.view.accounts.iter().any(|account| account.owner == owner_of("done")), "it held nothing");
-    assert_eq!(node.device_ms(DeviceState::Unallocated), 571);
-}
-
-fn owner_of(pod: &str) -> Owner {
-    Owner::Pod { uid: PodUid::new(pod), container: "main".into() }
 }

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot build its input has failed")]
 
 mod cases;
+mod claims;
 mod node;
 mod prices;
 mod properties;
