@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use warpmeter_core::fact::DeviceRef;
 use warpmeter_core::identity::{ProcessId, Scope};
-use warpmeter_core::probe::{Calls, Doings, Gap, GapKind, Probes, Threads};
+use warpmeter_core::probe::{Asked, Calls, Doings, Gap, GapKind, Probes, Threads};
 use warpmeter_core::time::{Interval, MonoNs};
 use warpmeter_ebpf_common::calls::Call;
 use warpmeter_ebpf_common::{
@@ -126,13 +126,15 @@ impl Meter {
         for (key, counted) in &reading.uses {
             let marks = self.uses.entry((key.tgid, key.slot)).or_default();
             let (copying, syncing) = waits.get(&(key.tgid, key.slot)).copied().unwrap_or_default();
-            let launches = marks.launches.advance(counted.launches);
-            let graph_launches = marks.graph_launches.advance(counted.graph_launches);
-            let bytes_to_device = marks.to_device.advance(counted.bytes_to_device);
-            let bytes_to_host = marks.to_host.advance(counted.bytes_to_host);
-            let bytes_other = marks.other.advance(counted.bytes_other);
-            let copy_wait = marks.copy_wait.advance(counted.copy_wait.saturating_add(copying));
-            let sync_wait = marks.sync_wait.advance(counted.sync_wait.saturating_add(syncing));
+            let asked = Asked {
+                launches: marks.launches.advance(counted.launches),
+                graph_launches: marks.graph_launches.advance(counted.graph_launches),
+                bytes_to_device: marks.to_device.advance(counted.bytes_to_device),
+                bytes_to_host: marks.to_host.advance(counted.bytes_to_host),
+                bytes_other: marks.other.advance(counted.bytes_other),
+                copy_wait: marks.copy_wait.advance(counted.copy_wait.saturating_add(copying)),
+                sync_wait: marks.sync_wait.advance(counted.sync_wait.saturating_add(syncing)),
+            };
             let Some(record) = records.get(&key.tgid) else { continue };
             if !names.is_watched(key.tgid) || found.len() >= PROCESSES {
                 continue;
@@ -147,29 +149,13 @@ impl Meter {
                 from_start: record.flags & (process::FROM_START | process::LATE) == process::FROM_START,
                 enqueued: 0,
                 last_call: None,
-                launches: 0,
-                graph_launches: 0,
-                bytes_to_device: 0,
-                bytes_to_host: 0,
-                bytes_other: 0,
-                copy_wait: 0,
-                sync_wait: 0,
+                asked: Asked::default(),
                 gaps: Vec::new(),
             });
             let last_call = (counted.last_call > 0).then_some(MonoNs(counted.last_call));
             calls.last_call = calls.last_call.max(last_call);
-            for (sum, more) in [
-                (&mut calls.enqueued, counted.enqueued),
-                (&mut calls.launches, launches),
-                (&mut calls.graph_launches, graph_launches),
-                (&mut calls.bytes_to_device, bytes_to_device),
-                (&mut calls.bytes_to_host, bytes_to_host),
-                (&mut calls.bytes_other, bytes_other),
-                (&mut calls.copy_wait, copy_wait),
-                (&mut calls.sync_wait, sync_wait),
-            ] {
-                *sum = sum.saturating_add(more);
-            }
+            calls.enqueued = calls.enqueued.saturating_add(counted.enqueued);
+            calls.asked.add(&asked);
         }
         self.gaps(reading, &places, &mut found);
         found.into_values().collect()

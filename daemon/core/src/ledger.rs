@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::identity::{DeviceId, Owner};
 use crate::price::{Money, Price};
-use crate::probe::{CallTotals, Calls};
+use crate::probe::Asked;
 use crate::state::{Class, DeviceState, State};
 use crate::time::MonoNs;
 use crate::view::{Activity, Evidence, Usage};
@@ -73,7 +73,7 @@ pub struct Account {
     /// What they cost, once a price was known.
     pub energy_cost: Option<Money>,
     /// What it asked of the device, once the probes have seen it ask for something.
-    pub calls: Option<CallTotals>,
+    pub calls: Option<Asked>,
     /// Evidence of allocated nanoseconds.
     pub allocation_evidence: [u64; Evidence::COUNT],
     /// Evidence of used nanoseconds.
@@ -219,9 +219,9 @@ impl Ledger {
     }
 
     /// Adds what an owner asked of a device.
-    pub fn post_calls(&mut self, owner: &Owner, device: &DeviceId, calls: &Calls) {
+    pub fn post_calls(&mut self, owner: &Owner, device: &DeviceId, asked: &Asked) {
         let account = self.accounts.entry(owner.clone()).or_default().entry(device.clone()).or_default();
-        account.calls.get_or_insert_default().add(calls);
+        account.calls.get_or_insert_default().add(asked);
     }
 
     /// Every owner that has accounts.

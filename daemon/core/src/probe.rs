@@ -122,20 +122,9 @@ pub struct Calls {
     pub enqueued: u64,
     /// When its last call ended, of any kind; none before the first.
     pub last_call: Option<MonoNs>,
-    /// Launches of kernels in this interval; those that a capture recorded are none.
-    pub launches: u64,
-    /// Launches of graphs in this interval.
-    pub graph_launches: u64,
-    /// Bytes copied to the device in this interval, as the caller stated them.
-    pub bytes_to_device: u64,
-    /// Bytes copied from the device.
-    pub bytes_to_host: u64,
-    /// Bytes copied within or between devices, or in a direction that the caller did not state.
-    pub bytes_other: u64,
-    /// Nanoseconds that threads spent in blocking copies.
-    pub copy_wait: u64,
-    /// Nanoseconds that threads spent in synchronising calls.
-    pub sync_wait: u64,
+    /// What it asked in this interval.
+    #[serde(flatten)]
+    pub asked: Asked,
     /// The gaps, in order.
     pub gaps: Vec<Gap>,
 }
@@ -181,36 +170,36 @@ pub struct Threads {
     pub others: Doings,
 }
 
-/// What an owner asked of a device since it is watched.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct CallTotals {
-    /// Launches of kernels.
+/// What was asked of a device over a time.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Asked {
+    /// Launches of kernels; those that a capture recorded are none.
     pub launches: u64,
     /// Launches of graphs.
     pub graph_launches: u64,
-    /// Bytes copied to the device.
+    /// Bytes copied to the device, as the caller stated them.
     pub bytes_to_device: u64,
     /// Bytes copied from the device.
     pub bytes_to_host: u64,
-    /// Bytes copied in another or an unknown direction.
+    /// Bytes copied within or between devices, or in a direction that the caller did not state.
     pub bytes_other: u64,
-    /// Nanoseconds of threads in blocking copies.
+    /// Nanoseconds that threads spent in blocking copies.
     pub copy_wait: u64,
-    /// Nanoseconds of threads in synchronising calls.
+    /// Nanoseconds that threads spent in synchronising calls.
     pub sync_wait: u64,
 }
 
-impl CallTotals {
-    /// Adds what was asked in one more interval.
-    pub fn add(&mut self, calls: &Calls) {
+impl Asked {
+    /// Adds what was asked beside it.
+    pub fn add(&mut self, other: &Self) {
         let sums = [
-            (&mut self.launches, calls.launches),
-            (&mut self.graph_launches, calls.graph_launches),
-            (&mut self.bytes_to_device, calls.bytes_to_device),
-            (&mut self.bytes_to_host, calls.bytes_to_host),
-            (&mut self.bytes_other, calls.bytes_other),
-            (&mut self.copy_wait, calls.copy_wait),
-            (&mut self.sync_wait, calls.sync_wait),
+            (&mut self.launches, other.launches),
+            (&mut self.graph_launches, other.graph_launches),
+            (&mut self.bytes_to_device, other.bytes_to_device),
+            (&mut self.bytes_to_host, other.bytes_to_host),
+            (&mut self.bytes_other, other.bytes_other),
+            (&mut self.copy_wait, other.copy_wait),
+            (&mut self.sync_wait, other.sync_wait),
         ];
         for (sum, amount) in sums {
             // What a workload hands to the driver may be anything.

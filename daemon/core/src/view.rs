@@ -8,7 +8,7 @@ use crate::fact::{Board, Discard, HealthState, Own, Source};
 use crate::identity::{DeviceId, GpuId, Owner, PodUid};
 use crate::inventory::{Driver, Gpu, Instance};
 use crate::price::{Money, Price, Quote};
-use crate::probe::{CallTotals, ThreadTotals};
+use crate::probe::{Asked, ThreadTotals};
 use crate::ratio::Ppb;
 use crate::state::{Class, DeviceState, State};
 use crate::time::MonoNs;
@@ -221,7 +221,7 @@ pub struct AccountView {
     /// What they cost, as far as a price was known.
     pub energy_cost: Option<Money>,
     /// What it asked of the device, once the probes have seen it ask for something.
-    pub calls: Option<CallTotals>,
+    pub calls: Option<Asked>,
     /// Memory in use, in bytes.
     pub memory_used: Option<u64>,
     /// How much of the device it holds now; absent if it holds none.

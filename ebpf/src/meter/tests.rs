@@ -65,7 +65,7 @@ fn what_is_reported_sums_to_what_the_kernel_counted_since_the_first_reading() {
         if let Some(probes) = probes {
             assert_eq!((probes.during.start().0, probes.during.nanos()), (10 * at as u64, 10));
             assert_eq!(probes.calls[0].enqueued, *launches, "since it is watched");
-            sum += probes.calls[0].launches;
+            sum += probes.calls[0].asked.launches;
         }
     }
     assert_eq!(sum, 900);
@@ -83,7 +83,7 @@ fn a_wait_that_goes_on_counts_with_its_part_so_far_and_never_twice() {
         }
         let uses = vec![(UseKey { tgid: 7, slot: 0 }, counted(1, done))];
         let probes = meter.advance(&Reading { uses, tasks: vec![(8, task)], ..reading(at) }, &mut known());
-        waits.extend(probes.map(|probes| probes.calls[0].sync_wait));
+        waits.extend(probes.map(|probes| probes.calls[0].asked.sync_wait));
     }
     assert_eq!(waits, [8, 7, 0]);
 }

@@ -1,7 +1,7 @@
 //! Families of Kubernetes pods, per container and device, and of pods as a whole.
 
 use warpmeter_core::identity::{MigId, Owner};
-use warpmeter_core::probe::{CallTotals, Doing};
+use warpmeter_core::probe::{Asked, Doing};
 use warpmeter_core::state::{Class, State};
 use warpmeter_core::view::{AccountView, PodView, View};
 
@@ -313,7 +313,7 @@ fn each(view: &View, rows: &mut Rows<'_>, read: impl Fn(&AccountView) -> Option<
     }
 }
 
-fn each_calls(view: &View, rows: &mut Rows<'_>, read: impl Fn(&CallTotals) -> f64) {
+fn each_calls(view: &View, rows: &mut Rows<'_>, read: impl Fn(&Asked) -> f64) {
     each(view, rows, |account| account.calls.as_ref().map(&read));
 }
 

@@ -6,7 +6,7 @@ use warpmeter_core::fact::{Board, HealthState, Own, PodInfo, Source};
 use warpmeter_core::identity::{ContainerId, DeviceId, GpuId, MigId, Owner, PodUid};
 use warpmeter_core::inventory::{Authority, Counter, Driver, Gpu, Instance, Mig};
 use warpmeter_core::price::{Capacity, Date, Money, Origin, Price, Quote};
-use warpmeter_core::probe::{CallTotals, Doing, ThreadTotals};
+use warpmeter_core::probe::{Asked, Doing, ThreadTotals};
 use warpmeter_core::ratio::Ppb;
 use warpmeter_core::state::{Class, State};
 use warpmeter_core::time::{MonoNs, SECOND};
@@ -243,7 +243,7 @@ fn accounts() -> Vec<AccountView> {
     ended.ended = true;
     ended.memory_used = Some(1);
     let host = account(Owner::Container(ContainerId::new("c0ffee")), "GPU-d", None, State::Active, 0);
-    full.calls = Some(CallTotals {
+    full.calls = Some(Asked {
         launches: 12_345,
         graph_launches: 67,
         bytes_to_device: 3 << 30,

@@ -51,7 +51,7 @@ impl Fold {
             if let (Some(named), Some(process)) = (named, process) {
                 let owner = self.owner(process, held.get(&named));
                 if let Some(device) = instance_of(named, &owner, &gpus, &held) {
-                    self.ledger.post_calls(&owner, &device, calls);
+                    self.ledger.post_calls(&owner, &device, &calls.asked);
                 }
             }
         }
@@ -103,8 +103,10 @@ impl Snapshots {
             let part = |amount: u64| scaled(amount, overlap.nanos(), probes.during.nanos());
             for calls in probes.calls.iter().filter(|calls| of(calls)) {
                 seen.take(calls, during, part);
-                bytes = bytes.saturating_add(part(calls.bytes_to_device.saturating_add(calls.bytes_to_host)));
-                waited = waited.saturating_add(part(calls.copy_wait));
+                bytes = bytes.saturating_add(part(
+                    calls.asked.bytes_to_device.saturating_add(calls.asked.bytes_to_host),
+                ));
+                waited = waited.saturating_add(part(calls.asked.copy_wait));
             }
             for sampled in probes.sampled.iter().filter(|sampled| whose(sampled.process.pid)) {
                 seen.from_start = false;
@@ -127,8 +129,9 @@ impl Seen {
         self.processes.insert(calls.process.pid);
         self.from_start &= calls.from_start;
         self.enqueued |= calls.enqueued > 0;
-        self.launches =
-            self.launches.saturating_add(part(calls.launches.saturating_add(calls.graph_launches)));
+        self.launches = self
+            .launches
+            .saturating_add(part(calls.asked.launches.saturating_add(calls.asked.graph_launches)));
         if let Some(last) = calls.last_call {
             let quiet = during.end().since(last);
             self.quiet = Some(self.quiet.map_or(quiet, |other| other.min(quiet)));

@@ -7,7 +7,7 @@ use warpmeter_core::fact::{
 use warpmeter_core::identity::{ContainerId, GpuId, HostPid, MigId, PodUid, ProcessId, Scope};
 use warpmeter_core::inventory::{Authority, Counter, Gpu, Instance, Inventory, Mig};
 use warpmeter_core::price::{Price, Prices, Quote};
-use warpmeter_core::probe::{Calls, Doing, Gap, GapKind, Probes, Threads};
+use warpmeter_core::probe::{Asked, Calls, Doing, Gap, GapKind, Probes, Threads};
 use warpmeter_core::ratio::Ppb;
 use warpmeter_core::settings::Settings;
 use warpmeter_core::time::{Interval, MonoNs, SECOND};
@@ -200,13 +200,15 @@ impl Random {
             from_start: self.chance(50),
             enqueued: self.below(3),
             last_call: self.chance(50).then(|| MonoNs(self.below(end + SECOND))),
-            launches: self.below(3),
-            graph_launches: 0,
-            bytes_to_device: self.number() >> self.below(64),
-            bytes_to_host: self.number() >> self.below(64),
-            bytes_other: 0,
-            copy_wait: self.below(SECOND),
-            sync_wait: self.below(SECOND),
+            asked: Asked {
+                launches: self.below(3),
+                graph_launches: 0,
+                bytes_to_device: self.number() >> self.below(64),
+                bytes_to_host: self.number() >> self.below(64),
+                bytes_other: 0,
+                copy_wait: self.below(SECOND),
+                sync_wait: self.below(SECOND),
+            },
             gaps,
         }
     }

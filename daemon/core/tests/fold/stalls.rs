@@ -1,10 +1,10 @@
 //! What the probes saw, on its way to the ledgers.
 
-use warpmeter_core::fact::{DeviceRef, Fact, GrantPart, Sample, Source};
+use warpmeter_core::fact::{DeviceRef, Discard, Fact, GrantPart, Sample, Source};
 use warpmeter_core::fold::Fold;
 use warpmeter_core::identity::{ContainerId, HostPid, MigId, Owner, PodUid, ProcessId, Scope};
 use warpmeter_core::inventory::Gpu;
-use warpmeter_core::probe::{Calls, Doing, Gap, GapKind, Probes, Sampled, Threads};
+use warpmeter_core::probe::{Asked, Calls, Doing, Gap, GapKind, Probes, Sampled, Threads};
 use warpmeter_core::settings::Settings;
 use warpmeter_core::state::State;
 use warpmeter_core::time::{Interval, MonoNs, SECOND};
@@ -34,13 +34,7 @@ fn calls(pid: u32, gaps: &[Gap]) -> Calls {
         from_start: false,
         enqueued: 100,
         last_call: None,
-        launches: 10,
-        graph_launches: 0,
-        bytes_to_device: 0,
-        bytes_to_host: 0,
-        bytes_other: 0,
-        copy_wait: 0,
-        sync_wait: 0,
+        asked: Asked { launches: 10, ..Asked::default() },
         gaps: gaps.to_vec(),
     }
 }
@@ -189,7 +183,7 @@ fn calls_without_a_device_are_of_the_one_that_the_driver_lists_their_process_on(
 
 #[test]
 fn a_process_that_was_watched_from_its_first_call_loads_until_it_enqueues_something() {
-    let loading = Calls { from_start: true, enqueued: 0, launches: 0, ..calls(7, &[]) };
+    let loading = Calls { from_start: true, enqueued: 0, asked: Asked::default(), ..calls(7, &[]) };
     let mut node = Node::one();
     node.second(1, 0, &[7]).probed(1, vec![loading], Vec::new()).tick(2000);
     assert_eq!(node.states("p"), [(State::IdleModelLoad, 1000)]);
@@ -225,7 +219,7 @@ fn a_counter_that_shows_nothing_of_kernels_that_were_waited_for_is_not_believed(
     let mut node = Node::one();
     node.second(1, 0, &[7]).probed(1, vec![calls(7, &gaps)], Vec::new()).tick(2000);
     assert_eq!(node.states("p"), [(State::UnknownConflict, 1000)]);
-    let copies = Calls { copy_wait: 800 * MS, launches: 0, ..calls(7, &gaps) };
+    let copies = Calls { asked: Asked { copy_wait: 800 * MS, ..Asked::default() }, ..calls(7, &gaps) };
     let mut node = Node::one();
     node.second(1, 0, &[7]).probed(1, vec![copies], Vec::new()).tick(2000);
     assert_eq!(node.states("p"), [(State::StalledTransfer, 800), (State::UnknownNoEvidence, 200)]);
@@ -322,4 +316,16 @@ fn samples_of_several_processes_of_an_owner_name_no_cause() {
     let doings: &[(Doing, u64)] = &[(Doing::Timer, 1000)];
     node.second(1, 10, &[7, 8]).sampled(1, &[(7, doings), (8, doings)], Vec::new()).tick(2000);
     assert_eq!(node.states("p"), [(State::Active, 100), (State::UnknownNoEvidence, 900)]);
+}
+
+#[test]
+fn gaps_that_leave_less_time_than_the_device_ran_are_counted() {
+    let counted = |gap_ms: u64| {
+        let mut node = Node::one();
+        let gaps = [gap(GapKind::Drained, 10, gap_ms, Doing::Cpu)];
+        node.second(1, 40, &[7]).probed(1, vec![calls(7, &gaps)], Vec::new()).tick(2000);
+        let probes = node.view.sources.iter().find(|source| source.source == Source::Probes).unwrap();
+        probes.discarded[Discard::Range as usize]
+    };
+    assert_eq!([600, 610, 900].map(counted), [0, 0, 1]);
 }
