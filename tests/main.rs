@@ -16,6 +16,7 @@ mod chaos;
 mod compat;
 mod config;
 mod containers;
+mod explain;
 mod exposition;
 mod faults;
 mod golden;

@@ -81,7 +81,7 @@ fn only_who_trusts_the_ca_and_has_the_token_gets_figures() {
     let (sim, _) = secured(&ca);
     let daemon = Daemon::start(&sim, "");
     assert_eq!(scrape(&ca, &daemon), 200);
-    for path in ["/metrics", "/status", "/compat/dcgm"] {
+    for path in ["/metrics", "/status", "/status/pods/any", "/compat/dcgm"] {
         let (answer, _) = ca.get(daemon.address, path, "").unwrap();
         assert!(answer.status == 401 && answer.headers.contains_key("www-authenticate"), "{answer:?}");
         let (answer, _) = ca.get(daemon.address, path, "Authorization: Bearer other\r\n").unwrap();

@@ -74,6 +74,13 @@ enum Command {
         #[command(flatten)]
         common: Common,
     },
+    /// Say where the figures of a pod on this node come from: its last windows, and who it waited for.
+    Explain {
+        #[command(flatten)]
+        common: Common,
+        /// Its UID, NAMESPACE/NAME, or its name if no other pod of the node has that.
+        pod: String,
+    },
     /// A source process; started by `run` and of no use otherwise.
     #[command(hide = true)]
     Nvidia {
@@ -174,6 +181,7 @@ fn dispatch(command: Command, prefix: Vec<OsString>) -> Result<(), Box<dyn std::
             tell(&common.load()?, &control::release(duration))?;
         }
         Command::Resume { common } => tell(&common.load()?, "resume")?,
+        Command::Explain { common, pod } => tell(&common.load()?, &format!("explain {pod}"))?,
         Command::Nvidia { orders } => nvidia::run_child(&orders)?,
         Command::Bpf { orders } => bpf::run_child(&orders)?,
     }
@@ -199,7 +207,11 @@ fn one_arena() {
 
 fn tell(config: &Config, command: &str) -> Result<(), Box<dyn std::error::Error>> {
     let Some(socket) = &config.control else {
-        return Err("[control] socket is empty: send SIGUSR1 to release and SIGUSR2 to resume".into());
+        return Err(
+            "[control] socket is empty: send SIGUSR1 to release and SIGUSR2 to resume; what explain \
+                    says is at /status/pods/UID, too"
+                .into(),
+        );
     };
     print(&format!("{}\n", control::tell(socket, command)?))?;
     Ok(())

@@ -1,7 +1,7 @@
-//! The local socket on which a running daemon is told to let go of the driver.
+//! The local socket on which a running daemon is told to let go of the driver, and asked where a pod's figures come from.
 //!
-//! One line in, one line out: `release [DURATION]` or `resume`, answered by `ok …` or `error: …`. Only the
-//! socket's owner may connect.
+//! One line in: `release [DURATION]`, `resume` or `explain POD`. What comes back begins with `ok: ` or `error: `; only an
+//! explanation has several lines. Only the socket's owner may connect.
 
 mod socket;
 
@@ -28,8 +28,14 @@ const SHORTEST: Duration = Duration::from_millis(1);
 /// How long a release waits for the driver to be let go of.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The longest line that is read, in bytes.
-const LONGEST_LINE: u64 = 64;
+/// The longest line that is read, in bytes: `explain` with a namespace and a pod's name, 63 and 253 at most.
+const LONGEST_LINE: u64 = 512;
+
+/// The longest answer that is read, in bytes.
+const LONGEST_ANSWER: u64 = 1 << 16;
+
+/// Explains a pod: the words, or why there are none.
+pub type Explain<'a> = &'a dyn Fn(&str) -> Result<String, String>;
 
 /// Why the daemon could not be told, or did not do it.
 #[derive(Debug, thiserror::Error)]
@@ -49,11 +55,11 @@ pub enum ControlError {
 
 /// Listens on `path` and obeys until `stop` is set. While another daemon has the socket, or it cannot be had, it is
 /// tried again; a socket that somebody removed is made anew.
-pub fn keep(path: &Path, gate: &Gate, stop: &AtomicBool) {
-    keep_trying(path, gate, stop, RETRY);
+pub fn keep(path: &Path, gate: &Gate, explain: Explain<'_>, stop: &AtomicBool) {
+    keep_trying(path, gate, explain, stop, RETRY);
 }
 
-fn keep_trying(path: &Path, gate: &Gate, stop: &AtomicBool, retry: Duration) {
+fn keep_trying(path: &Path, gate: &Gate, explain: Explain<'_>, stop: &AtomicBool, retry: Duration) {
     let mut told: Option<String> = None;
     while !stop.load(Ordering::Relaxed) {
         match Socket::listen(path) {
@@ -61,7 +67,7 @@ fn keep_trying(path: &Path, gate: &Gate, stop: &AtomicBool, retry: Duration) {
                 if told.take().is_some() {
                     tracing::info!(path = %path.display(), "the control socket is taken up");
                 }
-                serve(&socket, gate, stop);
+                serve(&socket, gate, explain, stop);
                 drop(socket);
                 pause(retry, stop);
             }
@@ -82,11 +88,11 @@ fn keep_trying(path: &Path, gate: &Gate, stop: &AtomicBool, retry: Duration) {
 }
 
 /// Serves until `stop` is set, or until the socket's file is no longer this one.
-fn serve(socket: &Socket, gate: &Gate, stop: &AtomicBool) {
+fn serve(socket: &Socket, gate: &Gate, explain: Explain<'_>, stop: &AtomicBool) {
     while !stop.load(Ordering::Relaxed) && socket.is_there() {
         match socket.accept() {
             Some(stream) => {
-                if let Err(error) = answer(stream, gate) {
+                if let Err(error) = answer(stream, gate, explain) {
                     tracing::debug!(%error, "a control connection");
                 }
             }
@@ -95,17 +101,17 @@ fn serve(socket: &Socket, gate: &Gate, stop: &AtomicBool) {
     }
 }
 
-fn answer(mut stream: UnixStream, gate: &Gate) -> std::io::Result<()> {
+fn answer(mut stream: UnixStream, gate: &Gate, explain: Explain<'_>) -> std::io::Result<()> {
     stream.set_nonblocking(false)?;
     stream.set_read_timeout(Some(Duration::from_secs(1)))?;
     stream.set_write_timeout(Some(Duration::from_secs(1)))?;
     let mut line = String::new();
     BufReader::new(Read::take(&stream, LONGEST_LINE)).read_line(&mut line)?;
-    let reply = obey(line.trim(), gate);
+    let reply = obey(line.trim(), gate, explain);
     stream.write_all(format!("{reply}\n").as_bytes())
 }
 
-fn obey(line: &str, gate: &Gate) -> String {
+fn obey(line: &str, gate: &Gate, explain: Explain<'_>) -> String {
     let mut words = line.split(' ');
     match (words.next(), words.next(), words.next()) {
         (Some("resume"), None, None) => {
@@ -126,7 +132,11 @@ fn obey(line: &str, gate: &Gate) -> String {
                     .into()
             }
         }
-        _ => format!("error: {line:?} is neither `release [DURATION]` nor `resume`"),
+        (Some("explain"), Some(pod), None) => match explain(pod) {
+            Ok(words) => format!("ok: {words}"),
+            Err(why) => format!("error: {why}"),
+        },
+        _ => format!("error: {line:?} is none of `release [DURATION]`, `resume`, `explain POD`"),
     }
 }
 
@@ -153,8 +163,13 @@ pub fn tell(path: &Path, command: &str) -> Result<String, ControlError> {
     let mut stream = UnixStream::connect(path).map_err(failed)?;
     stream.set_read_timeout(Some(PATIENCE + Duration::from_secs(2))).map_err(failed)?;
     stream.write_all(format!("{command}\n").as_bytes()).map_err(failed)?;
-    let mut reply = String::new();
-    BufReader::new(Read::take(&stream, 4096)).read_line(&mut reply).map_err(failed)?;
+    let mut reply = Vec::new();
+    match Read::take(&stream, LONGEST_ANSWER).read_to_end(&mut reply) {
+        // A daemon that did not read all of a long line resets the connection behind its answer.
+        Err(error) if reply.is_empty() => return Err(failed(error)),
+        _ => {}
+    }
+    let reply = String::from_utf8_lossy(&reply);
     match reply.trim().strip_prefix("ok: ") {
         Some(done) => Ok(done.to_owned()),
         None => Err(ControlError::Refused(reply.trim().trim_start_matches("error: ").to_owned())),

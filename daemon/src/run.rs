@@ -18,6 +18,7 @@ use warpmeter_core::view::View;
 use warpmeter_exporter::catalogue::Level;
 use warpmeter_exporter::compat::Dcgm;
 use warpmeter_exporter::encode::Encoder;
+use warpmeter_exporter::explain;
 use warpmeter_exporter::heartbeat::Heartbeat;
 use warpmeter_exporter::page::{Page, Pages, Publisher};
 use warpmeter_exporter::{http, readiness};
@@ -152,8 +153,12 @@ async fn watch_node(config: &Config, options: Options) -> Result<Arc<Page>, RunE
     sources::start_prices(config, &settings, &intake, &mut threads)?;
     drop(intake);
     if let Some(path) = config.control.clone().filter(|_| options.serve) {
-        let gate = Arc::clone(&gate);
-        threads.start("control", move |stop| control::keep(&path, &gate, stop))?;
+        let (gate, pages) = (Arc::clone(&gate), page.clone());
+        let explain = move |name: &str| {
+            let page = Arc::clone(&pages.borrow());
+            explain::find(page.view(), name).map(|pod| explain::words(page.view(), pod).join("\n"))
+        };
+        threads.start("control", move |stop| control::keep(&path, &gate, &explain, stop))?;
     }
     let beat = heartbeat.clone();
     let (broken, breakage) = channel();

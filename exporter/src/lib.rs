@@ -10,6 +10,7 @@ pub mod catalogue;
 pub mod compat;
 pub mod docs;
 pub mod encode;
+pub mod explain;
 pub mod heartbeat;
 pub mod http;
 pub mod page;

@@ -14,7 +14,7 @@ use hyper::{Method, Response, StatusCode};
 use crate::heartbeat::Heartbeat;
 use crate::http::{Refusal, Secrets};
 use crate::page::{Exposition, Page};
-use crate::status;
+use crate::{explain, status};
 
 /// How long the pipeline may stand still before it counts as dead.
 const DEAD_AFTER: Duration = Duration::from_secs(10);
@@ -25,14 +25,14 @@ const TEXT: &str = "text/plain; charset=utf-8";
 const JSON: &str = "application/json";
 const HTML: &str = "text/html; charset=utf-8";
 
-const ROUTES: &str = "/metrics /status /compat/dcgm /readyz /livez /";
+const ROUTES: &str = "/metrics /status /status/pods/UID /compat/dcgm /readyz /livez /";
 
 const INDEX: &str = "<!doctype html>
 <html lang=\"en\"><head><meta charset=\"utf-8\"><title>Warpmeter</title></head><body>
 <h1>Warpmeter</h1>
 <ul>
 <li><a href=\"/metrics\">metrics</a>: for Prometheus</li>
-<li><a href=\"/status\">status</a>: sources, GPUs and pods as JSON</li>
+<li><a href=\"/status\">status</a>: sources, GPUs and pods as JSON; at /status/pods/UID where the figures of one pod come from</li>
 <li><a href=\"/readyz\">readyz</a>: whether the figures can be relied on, and if not, why</li>
 <li><a href=\"/livez\">livez</a>: whether the pipeline moves</li>
 </ul>
@@ -65,10 +65,14 @@ pub(crate) async fn answer(
     }
     // Whether the daemon lives and is ready is told to everybody: probes of the kubelet can hold no secret, and the
     // answers name sources and GPUs, but no pod and no amount.
-    if matches!(path, "/metrics" | "/status" | "/compat/dcgm")
+    let of_pod = path.strip_prefix("/status/pods/");
+    if (matches!(path, "/metrics" | "/status" | "/compat/dcgm") || of_pod.is_some())
         && let Some(refusal) = client.secrets.refusal(client.headers, client.certified)
     {
         return refuse(refusal);
+    }
+    if let Some(name) = of_pod {
+        return pod(&page, name);
     }
     match path {
         "/metrics" | "/compat/dcgm" => {
@@ -91,6 +95,16 @@ pub(crate) async fn answer(
         },
         "/" => respond(StatusCode::OK, HTML, INDEX),
         _ => plain(StatusCode::NOT_FOUND, format!("not here; there are: {ROUTES}\n")),
+    }
+}
+
+fn pod(page: &Page, name: &str) -> Response<Full<Bytes>> {
+    match explain::find(page.view(), name) {
+        Err(why) => plain(StatusCode::NOT_FOUND, format!("{why}\n")),
+        Ok(pod) => match explain::json(page.view(), pod) {
+            Ok(json) => respond(StatusCode::OK, JSON, json),
+            Err(error) => plain(StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")),
+        },
     }
 }
 

@@ -15,6 +15,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use crate::allocate::{self, Gpus, Held};
+use crate::explain::Explanations;
 use crate::fact::{
     Board, Container, Discard, Fact, HealthState, Pod, PodInfo, PodNames, Pods, Reading, Sample, Source,
     Throttle,
@@ -72,6 +73,7 @@ pub struct Fold {
     threads: BTreeMap<PodUid, ThreadTotals>,
     watched: BTreeMap<(Owner, DeviceId), Watched>,
     recent: BTreeMap<PodUid, VecDeque<Recent>>,
+    explanations: Explanations,
     memory: BTreeMap<(Owner, DeviceId), u64>,
     ledger: Ledger,
     tariffs: Tariffs,
@@ -160,6 +162,7 @@ impl Fold {
             threads: BTreeMap::new(),
             watched: BTreeMap::new(),
             recent: BTreeMap::new(),
+            explanations: Explanations::new(),
             memory: BTreeMap::new(),
             ledger: Ledger::default(),
             windows: 0,
@@ -469,6 +472,7 @@ impl Fold {
             .collect();
         self.named.retain(|uid, _| kept.contains(uid));
         self.recent.retain(|uid, _| kept.contains(uid));
+        self.explanations.retain(|uid, _| kept.contains(uid));
         self.threads.retain(|uid, _| kept.contains(uid));
         self.containers.retain(|(uid, _), _| kept.contains(uid));
         let owners: BTreeSet<&Owner> = ledger.owners().collect();

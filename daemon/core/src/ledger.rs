@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::explain::Why;
 use crate::identity::{DeviceId, Owner};
 use crate::price::{Money, Price};
 use crate::probe::Asked;
@@ -49,6 +50,8 @@ pub struct Posting {
     pub low_intensity: Vec<(Owner, u64)>,
     /// How many holders' gaps leave less time than the device ran for them.
     pub contradicted: u64,
+    /// Why each pod's time is what it is.
+    pub whys: Vec<Why>,
 }
 
 /// One owner's totals on one device.

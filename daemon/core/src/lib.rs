@@ -11,6 +11,7 @@
 pub mod allocate;
 pub mod attribute;
 pub mod device_id;
+pub mod explain;
 pub mod fact;
 pub mod fold;
 pub mod identity;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::allocate::Held;
 use crate::attribute::{Participants, ProcessTimes, Used, attribute};
+use crate::explain::{Ground, Why};
 use crate::fact::{Level, Part};
 use crate::identity::{DeviceId, Owner};
 use crate::ledger::Posting;
@@ -79,6 +80,7 @@ impl Stretch<'_> {
         });
 
         let mut allocated = Vec::new();
+        let mut whys = Vec::new();
         let (mut unallocated, mut contradicted) = (0, 0);
         for (owner, share) in self.held.divide(self.budget).into_parts() {
             match owner {
@@ -86,7 +88,22 @@ impl Stretch<'_> {
                     let situation = self.situation(&owner, share, used.as_ref(), &standing(&owner));
                     contradicted +=
                         u64::from(situation.causes.as_ref().is_some_and(|found| found.contradicted));
-                    allocated.push((owner, divide(&situation)));
+                    let (states, ground) = divide(&situation);
+                    if matches!(owner, Owner::Pod { .. }) {
+                        whys.push(Why {
+                            owner: owner.clone(),
+                            device: self.device.clone(),
+                            during: self.during,
+                            states: states.clone(),
+                            used: situation.used,
+                            use_evidence: used.as_ref().map_or(Evidence::Measured, |used| used.evidence),
+                            allocation_evidence: self.held.evidence,
+                            ground,
+                            still: used.as_ref().map(|used| self.still(&owner, used)),
+                            rules: situation.causes.filter(|_| ground == Ground::Causes),
+                        });
+                    }
+                    allocated.push((owner, states));
                 }
                 None => unallocated += share,
             }
@@ -129,6 +146,7 @@ impl Stretch<'_> {
             owner_activity,
             low_intensity,
             contradicted,
+            whys,
         }
     }
 

@@ -55,16 +55,58 @@ pub struct Still {
 pub struct Causes {
     /// Amounts by state, in their order; they sum to `whole − used`.
     pub amounts: BTreeMap<State, u64>,
+    /// The same by the rule that found them.
+    pub rules: BTreeMap<(State, Rule), u64>,
     /// Whether the device ran for longer than its gaps leave time, by more than their boundaries explain: a signal is
     /// wrong. The gaps are scaled down in any case.
     pub contradicted: bool,
 }
 
+/// What an amount was found by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Rule {
+    /// Gaps in which the device had nothing of the owner's to do.
+    Drained,
+    /// Synchronising calls in which the device did not run for the owner.
+    Waiting,
+    /// Gaps between enqueues, less the backlog that they may have hidden.
+    Open,
+    /// Waits for other threads whose end was not seen: what the owner's other threads did.
+    Feeders,
+    /// Samples of threads.
+    Samples,
+    /// Nothing: what no gap explains.
+    Rest,
+}
+
+impl Rule {
+    /// A name for people and for JSON.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Drained => "drained",
+            Self::Waiting => "waiting",
+            Self::Open => "open",
+            Self::Feeders => "feeders",
+            Self::Samples => "samples",
+            Self::Rest => "rest",
+        }
+    }
+}
+
+/// Waits for other threads that nothing has explained yet.
+#[derive(Debug, Default)]
+struct Others {
+    lock: u64,
+    poll: u64,
+    /// See [`Host::followed`]: then there are none for locks.
+    followed: bool,
+}
+
 /// Finds the causes of the time that the owner did not use.
 pub fn causes(still: Still, host: &Host) -> Causes {
     let mut rest = still.whole.saturating_sub(still.used);
-    let mut causes = Causes { amounts: BTreeMap::new(), contradicted: false };
-    let mut passed_on = [0; 2];
+    let mut causes = Causes { amounts: BTreeMap::new(), rules: BTreeMap::new(), contradicted: false };
+    let mut others = Others { followed: host.followed, ..Others::default() };
     let of = |kind: GapKind| host.gaps.iter().filter(move |gap| gap.kind == kind && gap.total > 0);
 
     // Several processes of one owner may drain at different times: none of them shows the device to stand still.
@@ -73,7 +115,7 @@ pub fn causes(still: Still, host: &Host) -> Causes {
     causes.contradicted = total > rest.saturating_add(still.whole / BOUNDARIES);
     if let Some(split) = Split::by_weight(total.min(rest), weights(&drained, |gap| gap.total)) {
         for (gap, amount) in split.into_parts() {
-            causes.explain(gap, amount, &mut passed_on);
+            causes.explain(Rule::Drained, gap, amount, &mut others);
             rest -= amount;
         }
     }
@@ -83,10 +125,10 @@ pub fn causes(still: Still, host: &Host) -> Causes {
     rest -= idle;
     for (state, most) in [(State::StalledContended, still.others), (State::StalledTransfer, host.copies)] {
         let amount = idle.min(most);
-        causes.add(state, amount);
+        causes.add(Rule::Waiting, state, amount);
         idle -= amount;
     }
-    causes.add(State::StalledSync, idle);
+    causes.add(Rule::Waiting, State::StalledSync, idle);
 
     let open: Vec<&Gap> =
         host.gaps.iter().filter(|gap| gap.total > 0 && is_open(gap.kind, host.alone)).collect();
@@ -95,7 +137,7 @@ pub fn causes(still: Still, host: &Host) -> Causes {
     let total = sum(open.iter().map(|gap| left(gap))).min(rest);
     if let Some(split) = Split::by_weight(total, weights(&open, left)) {
         for (gap, amount) in split.into_parts() {
-            causes.explain(gap, amount, &mut passed_on);
+            causes.explain(Rule::Open, gap, amount, &mut others);
             rest -= amount;
         }
     }
@@ -106,16 +148,13 @@ pub fn causes(still: Still, host: &Host) -> Causes {
         for (doing, time) in Doing::ALL.into_iter().zip(host.sampled) {
             let error = standard_error(time, still.whole, host.samples);
             let certain = time.saturating_sub(ran).saturating_sub(error).min(rest);
-            causes.explain_doing(doing, certain, &mut passed_on);
+            causes.explain_doing(Rule::Samples, doing, certain, &mut others);
             rest -= certain;
         }
     }
 
-    if host.followed {
-        causes.add(State::StalledLock, std::mem::take(&mut passed_on[0]));
-    }
-    causes.pass_on(passed_on, &host.feeders);
-    causes.add(State::UnknownNoEvidence, rest);
+    causes.pass_on(&others, &host.feeders);
+    causes.add(Rule::Rest, State::UnknownNoEvidence, rest);
     causes
 }
 
@@ -144,47 +183,48 @@ fn backlog(gaps: &[&Gap], room: u64) -> u64 {
 }
 
 impl Causes {
-    fn add(&mut self, state: State, amount: u64) {
+    fn add(&mut self, rule: Rule, state: State, amount: u64) {
         if amount > 0 {
             *self.amounts.entry(state).or_default() += amount;
+            *self.rules.entry((state, rule)).or_default() += amount;
         }
     }
 
     /// Adds `amount` of a gap by what its thread did. Waits for locks and for any of several files go to `waits`.
-    fn explain(&mut self, gap: &Gap, amount: u64, waits: &mut [u64; 2]) {
+    fn explain(&mut self, rule: Rule, gap: &Gap, amount: u64, others: &mut Others) {
         if gap.count > 0 && gap.total / gap.count < LAUNCH_GAP {
-            self.add(State::StalledLaunch, amount);
+            self.add(rule, State::StalledLaunch, amount);
             return;
         }
         let weights = Doing::ALL.into_iter().zip(gap.doings).collect();
         let split =
             Split::by_weight(amount, weights).unwrap_or_else(|| Split::all_to(amount, Doing::Unknown));
         for (doing, amount) in split.into_parts() {
-            self.explain_doing(doing, amount, waits);
+            self.explain_doing(rule, doing, amount, others);
         }
     }
 
-    fn explain_doing(&mut self, doing: Doing, amount: u64, waits: &mut [u64; 2]) {
+    fn explain_doing(&mut self, rule: Rule, doing: Doing, amount: u64, others: &mut Others) {
         match doing {
-            Doing::Lock => waits[0] += amount,
-            Doing::Poll => waits[1] += amount,
-            _ => self.add(state(doing), amount),
+            Doing::Lock if !others.followed => others.lock += amount,
+            Doing::Poll => others.poll += amount,
+            _ => self.add(rule, state(doing), amount),
         }
     }
 
     /// A thread that waits for another of its owner's is held up by what holds up that one: such waits go to what the
     /// feeders did, as far as they were busy.
-    fn pass_on(&mut self, waits: [u64; 2], feeders: &Doings) {
+    fn pass_on(&mut self, others: &Others, feeders: &Doings) {
         let busy: Vec<(Doing, u64)> =
             Doing::ALL.into_iter().zip(*feeders).filter(|(doing, _)| doing.is_busy()).collect();
         let mut left = sum(busy.iter().map(|(_, time)| *time));
-        for (doing, amount) in [Doing::Lock, Doing::Poll].into_iter().zip(waits) {
+        for (doing, amount) in [(Doing::Lock, others.lock), (Doing::Poll, others.poll)] {
             let explained = amount.min(left);
             let split = Split::by_weight(explained, busy.clone());
             for (feeder, part) in split.map(Split::into_parts).unwrap_or_default() {
-                self.add(state(feeder), part);
+                self.add(Rule::Feeders, state(feeder), part);
             }
-            self.add(state(doing), amount - explained);
+            self.add(Rule::Feeders, state(doing), amount - explained);
             left -= explained;
         }
     }

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::explain::Ground;
 use crate::split::Split;
 use crate::stall::Causes;
 
@@ -235,37 +236,41 @@ pub enum Progress {
     Working,
 }
 
-/// Divides an owner's allocated time over states; the amounts add up to `allocated`.
+/// Divides an owner's allocated time over states, and says why. The amounts add up to `allocated`.
 ///
 /// Below a thousandth of the stretch, use counts as none: counters of quiet devices are not always 0.
 /// Time held up with a live process and recent work goes by its causes; without evidence from the host it is
 /// `unknown/no_evidence`.
-pub fn divide(s: &Situation) -> Vec<(State, u64)> {
+pub fn divide(s: &Situation) -> (Vec<(State, u64)>, Ground) {
     if s.allocated == 0 {
-        return Vec::new();
+        return (Vec::new(), Ground::Used);
     }
     if s.conflict {
-        return vec![(State::UnknownConflict, s.allocated)];
+        return (vec![(State::UnknownConflict, s.allocated)], Ground::Conflict);
     }
     let Some(used) = s.used else {
-        return vec![(State::UnknownSourceLost, s.allocated)];
+        return (vec![(State::UnknownSourceLost, s.allocated)], Ground::SourceLost);
     };
     let active = used.min(s.allocated);
     let rest = s.allocated - active;
     let quiet = used <= s.whole / 1000;
-    let state = match s.progress {
-        Some(Progress::NoProcess) if quiet => State::IdleNoProcess,
-        Some(Progress::Opened) if quiet => State::IdleInitializing,
-        Some(Progress::Loading) if quiet => State::IdleModelLoad,
-        Some(_) if quiet && s.quiet >= s.no_work_after => State::IdleNoWork,
-        _ => State::UnknownNoEvidence,
+    let (state, ground) = match s.progress {
+        _ if rest == 0 => (State::UnknownNoEvidence, Ground::Used),
+        Some(Progress::NoProcess) if quiet => (State::IdleNoProcess, Ground::Progress),
+        Some(Progress::Opened) if quiet => (State::IdleInitializing, Ground::Progress),
+        Some(Progress::Loading) if quiet => (State::IdleModelLoad, Ground::Progress),
+        Some(_) if quiet && s.quiet >= s.no_work_after => (State::IdleNoWork, Ground::Quiet),
+        _ => (State::UnknownNoEvidence, Ground::Unseen),
     };
-    let by_cause = match (&s.causes, state) {
-        (Some(causes), State::UnknownNoEvidence) => {
+    let by_cause = match (&s.causes, ground) {
+        (Some(causes), Ground::Unseen) => {
             Split::by_weight(rest, causes.amounts.iter().map(|(state, weight)| (*state, *weight)).collect())
         }
         _ => None,
     };
+    let ground = if by_cause.is_some() { Ground::Causes } else { ground };
     let held_up = by_cause.unwrap_or_else(|| Split::all_to(rest, state)).into_parts();
-    [(State::Active, active)].into_iter().chain(held_up).filter(|(_, amount)| *amount > 0).collect()
+    let states =
+        [(State::Active, active)].into_iter().chain(held_up).filter(|(_, amount)| *amount > 0).collect();
+    (states, ground)
 }

@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use crate::explain::Explanation;
 use crate::fact::{Board, Discard, HealthState, Own, Source};
 use crate::identity::{DeviceId, GpuId, Owner, PodUid};
 use crate::inventory::{Driver, Gpu, Instance};
@@ -250,6 +251,8 @@ pub struct PodView {
     pub info: crate::fact::PodInfo,
     /// What its threads did, once the probes have seen any.
     pub threads: Option<ThreadTotals>,
+    /// Where its figures come from, of the last while.
+    pub explanation: Arc<Explanation>,
 }
 
 /// The totals of a namespace; those of pods that are gone are in them.

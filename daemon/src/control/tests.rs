@@ -4,6 +4,10 @@ use std::os::unix::net::UnixListener;
 
 use super::*;
 
+fn nobody(name: &str) -> Result<String, String> {
+    if name == "known" { Ok("first line\nsecond".into()) } else { Err(format!("no pod {name}")) }
+}
+
 #[test]
 fn a_daemon_is_told_and_answers() {
     let directory = tempfile::tempdir().unwrap();
@@ -13,12 +17,13 @@ fn a_daemon_is_told_and_answers() {
     let socket = Socket::listen(&path).unwrap();
     assert!(Socket::listen(&path).is_err(), "one daemon a socket");
     std::thread::scope(|scope| {
-        scope.spawn(|| serve(&socket, &gate, &stop));
+        scope.spawn(|| serve(&socket, &gate, &nobody, &stop));
         assert!(tell(&path, "release").is_ok() && !gate.open());
         assert!(tell(&path, "resume").is_ok() && gate.open());
         assert!(tell(&path, &release(Some(SHORTEST))).is_ok());
         std::thread::sleep(SHORTEST);
         assert!(gate.open());
+        assert_eq!(tell(&path, "explain known").unwrap(), "first line\nsecond");
         for wrong in [
             "",
             "release x",
@@ -27,6 +32,9 @@ fn a_daemon_is_told_and_answers() {
             "release 0s999999ns",
             "release 1 2",
             "stop",
+            "explain",
+            "explain a b",
+            "explain unknown",
             &"x".repeat(1000),
         ] {
             assert!(matches!(tell(&path, wrong), Err(ControlError::Refused(_))), "{wrong}");
@@ -74,7 +82,7 @@ fn whatever_a_dead_daemon_left_does_not_keep_the_next_from_listening() {
 fn kept(path: &Path, gate: &Gate, during: impl FnOnce()) {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        scope.spawn(|| keep_trying(path, gate, &stop, Duration::from_millis(10)));
+        scope.spawn(|| keep_trying(path, gate, &nobody, &stop, Duration::from_millis(10)));
         // Also if it panics, so that it is the panic that is seen.
         let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(during));
         stop.store(true, Ordering::Relaxed);
@@ -103,7 +111,7 @@ fn a_daemon_takes_the_socket_up_when_the_one_before_it_has_ended() {
     let over = AtomicBool::new(false);
     kept(&path, &after, || {
         std::thread::scope(|scope| {
-            scope.spawn(|| serve(&first, &before, &over));
+            scope.spawn(|| serve(&first, &before, &nobody, &over));
             assert!(tell(&path, "release").is_ok());
             assert!(!before.open() && after.open(), "it is still the first one's");
             over.store(true, Ordering::Relaxed);

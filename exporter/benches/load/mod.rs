@@ -197,6 +197,7 @@ fn pod(pod: u64) -> PodView {
             ..warpmeter_core::fact::PodInfo::default()
         },
         threads: None,
+        explanation: Arc::default(),
     }
 }
 

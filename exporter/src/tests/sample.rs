@@ -323,6 +323,7 @@ pub(super) fn pod(uid: &str) -> PodView {
         utilization: None,
         info: PodInfo::default(),
         threads: None,
+        explanation: Arc::default(),
     }
 }
 

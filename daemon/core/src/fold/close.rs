@@ -7,6 +7,7 @@ use super::probes::{self, Seen};
 use super::{Fold, GpuState, IDENTITY_GRACE, Named, Recent, Watched};
 use crate::allocate::{Gpus, Held, resolve};
 use crate::attribute::{Participants, ProcessTimes};
+use crate::explain::Why;
 use crate::fact::{Discard, HealthState, Part, Process, Source};
 use crate::identity::{DeviceId, GpuId, HostPid, MigId, Owner, PodUid, Scope};
 use crate::inventory::Gpu;
@@ -168,6 +169,7 @@ impl Fold {
                     self.sources.discard(Source::Probes, Discard::Range, posting.contradicted);
                 }
                 self.post(&posting, &who, piece, &mut used, &mut held);
+                self.explain(posting.whys);
             }
             if let Some(state) = self.gpus.get_mut(id) {
                 state.elapsed += piece.nanos();
@@ -183,6 +185,15 @@ impl Fold {
             let energy = state.and_then(|state| state.count(&reading.board, window.during, price));
             if let Some(energy) = energy {
                 self.share_energy(energy, price, used, held);
+            }
+        }
+    }
+
+    /// Keeps why pods' windows are what they are, for those who ask.
+    fn explain(&mut self, whys: Vec<Why>) {
+        for why in whys {
+            if let Owner::Pod { uid, .. } = &why.owner {
+                self.explanations.entry(uid.clone()).or_default().note(why);
             }
         }
     }

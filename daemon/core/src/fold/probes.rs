@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::Fold;
 use crate::allocate::{Gpus, Held, resolve};
-use crate::identity::{DeviceId, HostPid, Owner, Scope};
-use crate::probe::{Calls, Doings, Gap, Probes};
+use crate::identity::{DeviceId, HostPid, Owner, PodUid, Scope};
+use crate::probe::{Calls, Doings, Gap, Probes, Waits};
 use crate::stall::Host;
 use crate::time::{Interval, MonoNs, SECOND};
 
@@ -60,7 +60,24 @@ impl Fold {
                 self.threads.entry(uid.clone()).or_default().add(threads);
             }
         }
+        self.explain_waits(probes);
         self.snapshots.push(probes.clone());
+    }
+}
+
+impl Fold {
+    /// Keeps who waited for whom, by the pod that waited.
+    fn explain_waits(&mut self, probes: &Probes) {
+        let mut by_pod: BTreeMap<&PodUid, Vec<Waits>> = BTreeMap::new();
+        for waits in &probes.waits {
+            let sleeper = self.roster.find(waits.sleeper.pid, probes.during);
+            if let Some(Scope::Pod { uid, .. }) = sleeper.map(|process| &process.scope) {
+                by_pod.entry(uid).or_default().push(waits.clone());
+            }
+        }
+        for (uid, waits) in by_pod {
+            self.explanations.entry(uid.clone()).or_default().note_waits(probes.during.end(), waits);
+        }
     }
 }
 

@@ -150,6 +150,7 @@ impl Fold {
                 utilization: self.recent.get(uid).and_then(|recent| trailing(recent.iter())),
                 info: self.named.get(uid).map(|named| named.info.clone()).unwrap_or_default(),
                 threads: self.threads.get(uid).copied(),
+                explanation: Arc::new(self.explanations.get(uid).cloned().unwrap_or_default()),
             });
         }
         views

@@ -1,0 +1,127 @@
+//! Where a pod's figures come from, for people: its last windows, each with the rule behind it, and who it waited for.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use crate::identity::{DeviceId, Owner, PodUid, ProcessId};
+use crate::probe::{Doings, Waits};
+use crate::stall::{Causes, Still};
+use crate::state::State;
+use crate::time::{Interval, MonoNs, SECOND};
+use crate::view::Evidence;
+
+/// How far back explanations go.
+pub const REACH: u64 = 30 * SECOND;
+
+/// The most waits between two processes that are kept of a second: those that took longest.
+const WAITS: usize = 16;
+
+/// Why the time that an owner did not use a device is what it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Ground {
+    /// All of it was used, or nothing was allocated.
+    Used,
+    /// Two signals contradict each other.
+    Conflict,
+    /// The device's counters were lost.
+    SourceLost,
+    /// How far the owner's processes have come with the device.
+    Progress,
+    /// For long nothing was asked of the device.
+    Quiet,
+    /// What its threads did between their calls; see [`Why::rules`].
+    Causes,
+    /// Nothing was seen of its calls.
+    Unseen,
+}
+
+impl Ground {
+    /// A name for people and for JSON.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Used => "used",
+            Self::Conflict => "conflict",
+            Self::SourceLost => "source_lost",
+            Self::Progress => "progress",
+            Self::Quiet => "quiet",
+            Self::Causes => "causes",
+            Self::Unseen => "unseen",
+        }
+    }
+}
+
+/// One window of one owner on one device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Why {
+    /// The owner, with the container.
+    pub owner: Owner,
+    /// The device.
+    pub device: DeviceId,
+    /// The window, or the piece of it in which nothing was granted or revoked.
+    pub during: Interval,
+    /// The owner's states; they sum to what was allocated.
+    pub states: Vec<(State, u64)>,
+    /// Nanoseconds of the device that it used; none without counters.
+    pub used: Option<u64>,
+    /// How that is known.
+    pub use_evidence: Evidence,
+    /// How the allocation is known.
+    pub allocation_evidence: Evidence,
+    /// Why the rest is what it is.
+    pub ground: Ground,
+    /// Which rules found which causes, in nanoseconds of the node's time; where `ground` is [`Ground::Causes`].
+    pub rules: Option<Causes>,
+    /// How long the device ran, in the node's time.
+    pub still: Option<Still>,
+}
+
+/// What is kept of a pod.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Explanation {
+    /// Its last windows, in order.
+    pub windows: VecDeque<Arc<Why>>,
+    /// Its waits for threads that woke it, by snapshot.
+    pub waits: VecDeque<(MonoNs, Arc<[Waits]>)>,
+}
+
+impl Explanation {
+    /// Notes a window, and forgets those out of reach.
+    pub fn note(&mut self, why: Why) {
+        let end = why.during.end();
+        self.windows.push_back(Arc::new(why));
+        while self.windows.front().is_some_and(|oldest| end.since(oldest.during.end()) >= REACH) {
+            self.windows.pop_front();
+        }
+    }
+
+    /// Notes the waits of a snapshot that ended at `end`.
+    pub fn note_waits(&mut self, end: MonoNs, mut waits: Vec<Waits>) {
+        waits.sort_by_key(|waits| std::cmp::Reverse(waits.doings.iter().sum::<u64>()));
+        waits.truncate(WAITS);
+        self.waits.push_back((end, waits.into()));
+        while self.waits.front().is_some_and(|(oldest, _)| end.since(*oldest) >= REACH) {
+            self.waits.pop_front();
+        }
+    }
+
+    /// All waits within reach, summed by processes, the longest first.
+    pub fn all_waits(&self) -> Vec<Waits> {
+        let mut sums: BTreeMap<(ProcessId, ProcessId), (u64, Doings)> = BTreeMap::new();
+        for waits in self.waits.iter().flat_map(|(_, waits)| waits.iter()) {
+            let (count, doings) = sums.entry((waits.sleeper, waits.waker)).or_default();
+            *count = count.saturating_add(waits.count);
+            for (sum, amount) in doings.iter_mut().zip(waits.doings) {
+                *sum = sum.saturating_add(amount);
+            }
+        }
+        let mut all: Vec<Waits> = sums
+            .into_iter()
+            .map(|((sleeper, waker), (count, doings))| Waits { sleeper, waker, count, doings })
+            .collect();
+        all.sort_by_key(|waits| std::cmp::Reverse(waits.doings.iter().sum::<u64>()));
+        all
+    }
+}
+
+/// Explanations by pod.
+pub(crate) type Explanations = BTreeMap<PodUid, Explanation>;

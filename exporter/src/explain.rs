@@ -1,0 +1,381 @@
+//! Where a pod's figures come from: `/status/pods/UID` as JSON, and the same in words. Not an API: fields and words may
+//! change in any release.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use warpmeter_core::explain::{Explanation, Ground, Why};
+use warpmeter_core::identity::{DeviceId, MigId, Owner};
+use warpmeter_core::inventory::Counter;
+use warpmeter_core::probe::{Doing, Waits};
+use warpmeter_core::stall::Rule;
+use warpmeter_core::state::{Class, State};
+use warpmeter_core::view::{PodView, View};
+
+use crate::units;
+
+/// Parts smaller than this are not worth words.
+const SMALL: f64 = 0.01;
+
+/// The pod that `name` means: a UID, `namespace/pod`, or a name that only one pod has. Says what is wrong otherwise.
+///
+/// # Errors
+///
+/// None or several pods have that name.
+pub fn find<'v>(view: &'v View, name: &str) -> Result<&'v PodView, String> {
+    let named = |pod: &&PodView| {
+        let full = pod.name.as_ref().map(|(namespace, name)| format!("{namespace}/{name}"));
+        pod.uid.as_str() == name || full.as_deref() == Some(name)
+    };
+    if let Some(pod) = view.pods.iter().find(named) {
+        return Ok(pod);
+    }
+    let short = |pod: &&PodView| pod.name.as_ref().is_some_and(|(_, pod)| &**pod == name);
+    let mut found = view.pods.iter().filter(short);
+    match (found.next(), found.next()) {
+        (Some(pod), None) => Ok(pod),
+        (Some(_), Some(_)) => Err(format!("several pods are called {name}: say NAMESPACE/{name}")),
+        (None, _) => Err(format!("no pod {name} holds or held a GPU here in the last while; see /status")),
+    }
+}
+
+/// The explanation of a pod as JSON.
+///
+/// # Errors
+///
+/// Never for what a view can hold; the serializer's type says so.
+pub fn json(view: &View, pod: &PodView) -> Result<String, serde_json::Error> {
+    let explanation = &*pod.explanation;
+    serde_json::to_string_pretty(&Explained {
+        pod_uid: pod.uid.as_str(),
+        namespace: pod.name.as_ref().map(|(namespace, _)| &**namespace),
+        pod: pod.name.as_ref().map(|(_, name)| &**name),
+        words: words(view, pod),
+        devices: recent(explanation).iter().map(|recent| recent.json(view)).collect(),
+        waits: explanation.all_waits().iter().map(WaitsJson::of).collect(),
+    })
+}
+
+#[derive(Serialize)]
+struct Explained<'a> {
+    pod_uid: &'a str,
+    namespace: Option<&'a str>,
+    pod: Option<&'a str>,
+    words: Vec<String>,
+    devices: Vec<DeviceJson<'a>>,
+    waits: Vec<WaitsJson>,
+}
+
+#[derive(Serialize)]
+struct DeviceJson<'a> {
+    container: &'a str,
+    gpu_uuid: &'a str,
+    mig: Option<&'a str>,
+    engine_source: Option<&'static str>,
+    process_source: Option<&'static str>,
+    windows: Vec<WindowJson>,
+}
+
+#[derive(Serialize)]
+struct WindowJson {
+    ended_seconds_ago: f64,
+    seconds: f64,
+    used_seconds: Option<f64>,
+    use_evidence: &'static str,
+    allocation_evidence: &'static str,
+    ground: &'static str,
+    /// Seconds by `state/cause`.
+    states: BTreeMap<String, f64>,
+    /// Seconds of the node's time by `state/cause` and rule.
+    rules: BTreeMap<String, BTreeMap<&'static str, f64>>,
+}
+
+#[derive(Serialize)]
+struct WaitsJson {
+    sleeper_pid: u32,
+    waker_pid: u32,
+    count: u64,
+    /// Seconds of the waits by what the waker did meanwhile.
+    seconds: BTreeMap<&'static str, f64>,
+}
+
+impl WaitsJson {
+    fn of(waits: &Waits) -> Self {
+        let all = Doing::ALL.into_iter().zip(waits.doings).filter(|(_, nanos)| *nanos > 0);
+        Self {
+            sleeper_pid: waits.sleeper.pid.0,
+            waker_pid: waits.waker.pid.0,
+            count: waits.count,
+            seconds: all.map(|(doing, nanos)| (doing.label(), units::seconds(nanos))).collect(),
+        }
+    }
+}
+
+/// A container's last windows on one device.
+struct Recent<'a> {
+    owner: &'a Owner,
+    device: &'a DeviceId,
+    windows: Vec<&'a Why>,
+}
+
+fn recent(explanation: &Explanation) -> Vec<Recent<'_>> {
+    let mut all: Vec<Recent<'_>> = Vec::new();
+    for why in &explanation.windows {
+        match all.iter_mut().find(|recent| *recent.owner == why.owner && *recent.device == why.device) {
+            Some(recent) => recent.windows.push(why),
+            None => all.push(Recent { owner: &why.owner, device: &why.device, windows: vec![why] }),
+        }
+    }
+    all
+}
+
+impl<'a> Recent<'a> {
+    fn json(&self, view: &View) -> DeviceJson<'a> {
+        let authority = authority(view, self.device);
+        DeviceJson {
+            container: container(self.owner),
+            gpu_uuid: self.device.gpu.as_str(),
+            mig: self.device.mig.as_ref().map(MigId::as_str),
+            engine_source: authority.0,
+            process_source: authority.1,
+            windows: self.windows.iter().map(|why| window(view, why)).collect(),
+        }
+    }
+
+    /// Nanoseconds by state over all windows, largest first.
+    fn states(&self) -> Vec<(State, u64)> {
+        let mut sums: BTreeMap<State, u64> = BTreeMap::new();
+        for (state, amount) in self.windows.iter().flat_map(|why| &why.states) {
+            *sums.entry(*state).or_default() += amount;
+        }
+        let mut sums: Vec<(State, u64)> = sums.into_iter().collect();
+        sums.sort_by_key(|(state, amount)| (std::cmp::Reverse(*amount), *state));
+        sums
+    }
+
+    /// How much of each ground's windows a state has, and of the rules that found it, in the node's time.
+    fn found_by(&self, state: State) -> Vec<(Rule, u64)> {
+        let mut sums: BTreeMap<Rule, u64> = BTreeMap::new();
+        for rules in self.windows.iter().filter_map(|why| why.rules.as_ref()) {
+            for ((of, rule), amount) in &rules.rules {
+                if *of == state {
+                    *sums.entry(*rule).or_default() += amount;
+                }
+            }
+        }
+        let mut sums: Vec<(Rule, u64)> = sums.into_iter().collect();
+        sums.sort_by_key(|(_, amount)| std::cmp::Reverse(*amount));
+        sums
+    }
+
+    fn ground(&self, state: State) -> Option<Ground> {
+        let has = |why: &&&Why| why.states.iter().any(|(of, _)| *of == state);
+        self.windows.iter().rev().find(has).map(|why| why.ground)
+    }
+}
+
+fn window(view: &View, why: &Why) -> WindowJson {
+    let mut rules: BTreeMap<String, BTreeMap<&'static str, f64>> = BTreeMap::new();
+    for ((state, rule), amount) in why.rules.iter().flat_map(|rules| &rules.rules) {
+        rules.entry(name(*state)).or_default().insert(rule.label(), units::seconds(*amount));
+    }
+    WindowJson {
+        ended_seconds_ago: units::seconds(view.at.since(why.during.end())),
+        seconds: units::seconds(why.during.nanos()),
+        used_seconds: why.used.map(units::seconds),
+        use_evidence: why.use_evidence.label(),
+        allocation_evidence: why.allocation_evidence.label(),
+        ground: why.ground.label(),
+        states: why.states.iter().map(|(state, nanos)| (name(*state), units::seconds(*nanos))).collect(),
+        rules,
+    }
+}
+
+/// `state/cause`, or the state alone where it has no cause.
+fn name(state: State) -> String {
+    match state.class() {
+        Class::Active => state.class().label().to_owned(),
+        class => format!("{}/{}", class.label(), state.cause()),
+    }
+}
+
+fn container(owner: &Owner) -> &str {
+    match owner {
+        Owner::Pod { container, .. } => container,
+        other => other.name(),
+    }
+}
+
+/// Which counters give the device's engine time and that of processes.
+fn authority(view: &View, device: &DeviceId) -> (Option<&'static str>, Option<&'static str>) {
+    let gpu = view.gpus.iter().find(|gpu| gpu.gpu.id == device.gpu);
+    let authority = gpu.map(|gpu| gpu.gpu.authority);
+    (
+        authority.and_then(|authority| authority.engine).map(Counter::label),
+        authority.and_then(|authority| authority.processes).map(Counter::label),
+    )
+}
+
+/// The explanation in words, a line each.
+pub fn words(view: &View, pod: &PodView) -> Vec<String> {
+    let name = pod.name.as_ref().map_or_else(
+        || "a pod whose name is not known".to_owned(),
+        |(namespace, name)| format!("pod {namespace}/{name}"),
+    );
+    let mut lines =
+        vec![format!("{name} (uid {}){}", pod.uid.as_str(), if pod.ended { ", ended" } else { "" })];
+    let explanation = &*pod.explanation;
+    let all = recent(explanation);
+    if all.is_empty() {
+        lines.push("no window of it has closed yet, or none of the last while held a device".into());
+    }
+    for recent in &all {
+        on_device(view, recent, &mut lines);
+    }
+    if all.iter().any(|recent| recent.states().iter().any(|(state, _)| state.class() == Class::Stalled)) {
+        waits(&explanation.all_waits(), &mut lines);
+    }
+    lines
+}
+
+fn on_device(view: &View, recent: &Recent<'_>, lines: &mut Vec<String>) {
+    let states = recent.states();
+    let whole: u64 = states.iter().map(|(_, amount)| amount).sum();
+    let span: u64 = recent.windows.iter().map(|why| why.during.nanos()).sum();
+    let (engine, processes) = authority(view, recent.device);
+    let device = match &recent.device.mig {
+        Some(mig) => format!("{} of {}", mig.as_str(), recent.device.gpu.as_str()),
+        None => recent.device.gpu.as_str().to_owned(),
+    };
+    let container = match container(recent.owner) {
+        "" => String::new(),
+        container => format!("container {container} "),
+    };
+    lines.push(format!(
+        "{container}on {device}, last {:.0} s: {:.1} GPU seconds allocated",
+        units::seconds(span),
+        units::seconds(whole),
+    ));
+    if whole == 0 {
+        return;
+    }
+    for (state, amount) in states {
+        let share = units::share(amount, whole);
+        if share < SMALL {
+            continue;
+        }
+        let why = because(recent, state, engine, processes);
+        lines.push(format!("  {:3.0} % {}: {why}", share * 100.0, name(state)));
+    }
+}
+
+/// Why a state has what it has.
+fn because(
+    recent: &Recent<'_>,
+    state: State,
+    engine: Option<&'static str>,
+    processes: Option<&'static str>,
+) -> String {
+    if state.class() == Class::Active {
+        let evidence = recent.windows.last().map_or("", |why| why.use_evidence.label());
+        let source = engine.unwrap_or("no counter");
+        return match (evidence, processes) {
+            ("measured", _) | (_, None) => format!("the device ran for it ({evidence}, by {source})"),
+            (_, Some(processes)) => {
+                format!("the device ran for it ({evidence}: {source} divided by {processes})")
+            }
+        };
+    }
+    match recent.ground(state) {
+        Some(Ground::Causes) => found(recent, state),
+        Some(Ground::Progress) => match state {
+            State::IdleNoProcess => "no process of it has the device open".into(),
+            State::IdleInitializing => "a process has the device open, and none has a context".into(),
+            _ => "a process has a context, and none has launched a kernel".into(),
+        },
+        Some(Ground::Quiet) => "it has asked nothing of the device for long ([window] no_work_after)".into(),
+        Some(Ground::Conflict) => {
+            "the engine counter says that nothing ran, and another signal that it did".into()
+        }
+        Some(Ground::SourceLost) => "the device's counters were lost".into(),
+        _ => "nothing shows what it did: its calls are not probed, or not yet".into(),
+    }
+}
+
+fn found(recent: &Recent<'_>, state: State) -> String {
+    let rules = recent.found_by(state);
+    let whole: u64 = rules.iter().map(|(_, amount)| amount).sum();
+    let mut parts = Vec::new();
+    for (rule, amount) in rules {
+        if whole == 0 || units::share(amount, whole) < 0.05 {
+            continue;
+        }
+        let what = match (rule, state) {
+            (Rule::Drained | Rule::Open, State::StalledLaunch) => {
+                "in gaps shorter than 50 µs between small kernels"
+            }
+            (Rule::Drained, _) => "while nothing that it had asked for was left to do",
+            (Rule::Open, _) => "between two enqueues, for longer than work in flight can have lasted",
+            (Rule::Waiting, State::StalledContended) => "in calls that waited for its work while others' ran",
+            (Rule::Waiting, State::StalledTransfer) => "in calls that waited for copies",
+            (Rule::Waiting, _) => "in calls that waited for its work, while none of it ran",
+            (Rule::Feeders, _) => "while it waited for others that were still at it when the second ended",
+            (Rule::Samples, _) => "by samples of its threads, beyond the time that the device ran",
+            (Rule::Rest, _) => "no gap between its calls explains it",
+        };
+        parts.push(if units::share(amount, whole) > 0.95 {
+            what.to_owned()
+        } else {
+            format!("{:.0} % {what}", units::share(amount, whole) * 100.0)
+        });
+    }
+    parts.join("; ")
+}
+
+/// Who waited for whom, as chains: the longest waits first.
+fn waits(all: &[Waits], lines: &mut Vec<String>) {
+    let total: u64 = all.iter().map(nanos).sum();
+    let shown = all.iter().filter(|waits| total > 0 && units::share(nanos(waits), total) >= 0.05).take(5);
+    for waits in shown {
+        let whole = nanos(waits);
+        let mut doings: Vec<(Doing, u64)> = Doing::ALL.into_iter().zip(waits.doings).collect();
+        doings.sort_by_key(|(_, amount)| std::cmp::Reverse(*amount));
+        let parts = doings.iter().filter(|(_, amount)| units::share(*amount, whole) >= 0.05);
+        let parts: Vec<String> = parts
+            .map(|(doing, amount)| format!("{} {:.0} %", did(*doing), units::share(*amount, whole) * 100.0))
+            .collect();
+        let whom = if waits.sleeper == waits.waker {
+            "for one another".to_owned()
+        } else {
+            format!("for process {}", waits.waker.pid.0)
+        };
+        lines.push(format!(
+            "  threads of process {} waited {whom} {} times, {:.1} s in all; meanwhile those: {}",
+            waits.sleeper.pid.0,
+            waits.count,
+            units::seconds(whole),
+            parts.join(", "),
+        ));
+    }
+}
+
+fn nanos(waits: &Waits) -> u64 {
+    waits.doings.iter().fold(0, |sum, amount| sum.saturating_add(*amount))
+}
+
+/// What a thread did, in words.
+const fn did(doing: Doing) -> &'static str {
+    match doing {
+        Doing::Cpu => "computed",
+        Doing::CpuWait => "waited for a CPU",
+        Doing::DiskRead => "read from a disk",
+        Doing::DiskWrite => "wrote to a disk",
+        Doing::Network => "received from the network",
+        Doing::Request => "waited for a request",
+        Doing::Memory => "waited for memory",
+        Doing::Lock => "waited for a lock or a stranger",
+        Doing::Poll => "waited for what is not known",
+        Doing::Timer => "slept",
+        Doing::Unknown => "did what is not known",
+    }
+}
