@@ -5,7 +5,7 @@
 mod load;
 
 use std::hint::black_box;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use warpmeter_exporter::catalogue::Level;
@@ -39,9 +39,13 @@ fn encode(c: &mut Criterion) {
     group.bench_function("gzip", |b| {
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
         let view = Arc::new(load::view(1));
-        let mut encoder = Encoder::new(Level::Standard);
+        let encoder = Arc::new(Mutex::new(Encoder::new(Level::Standard)));
         b.iter_batched(
-            || Page::new(&mut encoder, Arc::clone(&view), Vec::new()),
+            || {
+                let page = Page::new(Arc::clone(&encoder), Arc::clone(&view), Vec::new());
+                page.metrics();
+                page
+            },
             |page| runtime.block_on(page.metrics().gzip()),
             BatchSize::PerIteration,
         );

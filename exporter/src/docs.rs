@@ -40,7 +40,7 @@ Names and labels are an API: they change only with a deprecated release between.
 * What is not known has no series. A 0 means zero.
 * No family holds a total beside its parts: `sum` over any family means something.
 * Counters start at 0 when the daemon starts and are never restored; use `rate` and `increase`.
-* Text is made once a window (1 s by default) from one consistent view: families of one scrape agree exactly,
+* Text is made at most once a window (1 s by default) from one consistent view: families of one scrape agree exactly,
   up to the rounding of 64-bit floats.
 * When the daemon's pipeline stands still, `/metrics` answers 503 instead of repeating old figures.
 * `level` is the least `[metrics] level` that exports a family: `minimal`, `standard` (the default), `full`.

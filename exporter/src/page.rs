@@ -1,7 +1,9 @@
-//! What one window is served as: text made once, and compressed at most once.
+//! What one window is served as: text made at most once, and compressed at most once. Where scrapes come every window,
+//! none of them should wait for it, so it is made with the window; where they are rare, most windows should not pay.
 
 use std::io::Write;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -19,7 +21,7 @@ pub type Pages = watch::Receiver<Arc<Page>>;
 /// Makes a page of each window and shows it to whoever serves.
 #[derive(Debug)]
 pub struct Publisher {
-    encoder: Encoder,
+    encoder: Arc<Mutex<Encoder>>,
     /// Makes the figures under DCGM's names, if they are wanted.
     dcgm: Option<Dcgm>,
     pages: watch::Sender<Arc<Page>>,
@@ -29,9 +31,9 @@ impl Publisher {
     /// Starts with the page of an empty view, for the `reasons` why there is nothing yet. With `dcgm`, pages have the
     /// figures under DCGM's names too.
     pub fn new(level: Level, mut dcgm: Option<Dcgm>, reasons: Vec<String>) -> (Self, Pages) {
-        let (mut encoder, view) = (Encoder::new(level), Arc::default());
+        let (encoder, view) = (Arc::new(Mutex::new(Encoder::new(level))), Arc::default());
         let compat = dcgm.as_mut().map(|dcgm| Exposition::new(dcgm.encode(&view)));
-        let page = Page { dcgm: compat, ..Page::new(&mut encoder, view, reasons) };
+        let page = Page { dcgm: compat, ..Page::new(Arc::clone(&encoder), view, reasons) };
         let (pages, receiver) = watch::channel(Arc::new(page));
         (Self { encoder, dcgm, pages }, receiver)
     }
@@ -40,9 +42,14 @@ impl Publisher {
     /// (see [`reasons`](crate::readiness::reasons)).
     pub fn publish(&mut self, view: Arc<View>, reasons: Vec<String>) {
         let dcgm = self.dcgm.as_mut().map(|dcgm| Exposition::new(dcgm.encode(&view)));
-        let mut page = Page { dcgm, ..Page::new(&mut self.encoder, view, reasons) };
+        let mut page = Page { dcgm, ..Page::new(Arc::clone(&self.encoder), view, reasons) };
         let last = Arc::clone(&self.pages.borrow());
-        page.metrics.compress_like(&last.metrics);
+        if last.asked.load(Ordering::Relaxed) {
+            page.encode();
+            if let (Some(metrics), Some(last)) = (page.metrics.get_mut(), last.metrics.get()) {
+                metrics.compress_like(last);
+            }
+        }
         if let (Some(dcgm), Some(last)) = (&mut page.dcgm, &last.dcgm) {
             dcgm.compress_like(last);
         }
@@ -54,16 +61,27 @@ impl Publisher {
 #[derive(Debug)]
 pub struct Page {
     view: Arc<View>,
-    metrics: Exposition,
+    encoder: Arc<Mutex<Encoder>>,
+    metrics: OnceLock<Exposition>,
+    /// Whether anybody has asked for the metrics.
+    asked: AtomicBool,
     dcgm: Option<Exposition>,
     reasons: Vec<String>,
 }
 
 impl Page {
-    /// Encodes `view`.
-    pub fn new(encoder: &mut Encoder, view: Arc<View>, reasons: Vec<String>) -> Self {
-        let metrics = Exposition::new(encoder.encode(&view));
-        Self { view, metrics, dcgm: None, reasons }
+    /// A page of `view`, which `encoder` makes the text of when it is wanted.
+    pub fn new(encoder: Arc<Mutex<Encoder>>, view: Arc<View>, reasons: Vec<String>) -> Self {
+        let (metrics, asked) = (OnceLock::new(), AtomicBool::new(false));
+        Self { view, encoder, metrics, asked, dcgm: None, reasons }
+    }
+
+    fn encode(&self) -> &Exposition {
+        self.metrics.get_or_init(|| {
+            // What an encoder keeps does not show in what it makes, also if a panic left that half done.
+            let mut encoder = self.encoder.lock().unwrap_or_else(PoisonError::into_inner);
+            Exposition::new(encoder.encode(&self.view))
+        })
     }
 
     /// What it shows.
@@ -73,7 +91,8 @@ impl Page {
 
     /// The metrics of the catalogue.
     pub fn metrics(&self) -> &Exposition {
-        &self.metrics
+        self.asked.store(true, Ordering::Relaxed);
+        self.encode()
     }
 
     /// Those under DCGM's names, if they are wanted.
@@ -136,4 +155,24 @@ fn compress(text: &[u8]) -> std::io::Result<Bytes> {
     let mut gzip = GzEncoder::new(Vec::with_capacity(text.len() / 8), Compression::fast());
     gzip.write_all(text)?;
     gzip.finish().map(Bytes::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_made_with_the_window_only_where_the_last_was_asked_for() {
+        let (mut publisher, pages) = Publisher::new(Level::Standard, None, Vec::new());
+        let mut publish = || {
+            publisher.publish(Arc::default(), Vec::new());
+            Arc::clone(&pages.borrow())
+        };
+        let unasked = publish();
+        assert!(unasked.metrics.get().is_none());
+        let text = unasked.metrics().text();
+        let next = publish();
+        assert_eq!(next.metrics.get().map(Exposition::text), Some(text), "the same view, the same text");
+        assert!(publish().metrics.get().is_none(), "nobody asked for that one");
+    }
 }

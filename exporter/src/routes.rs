@@ -195,6 +195,8 @@ fn respond(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Re
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+
     use super::*;
     use crate::catalogue::Level;
     use crate::encode::Encoder;
@@ -218,7 +220,7 @@ mod tests {
     #[test]
     fn a_pipeline_that_stands_still_is_dead_and_its_figures_are_not_repeated() {
         let view = Arc::new(warpmeter_core::view::View::default());
-        let page = Arc::new(Page::new(&mut Encoder::new(Level::Standard), view, Vec::new()));
+        let page = Arc::new(Page::new(Arc::new(Mutex::new(Encoder::new(Level::Standard))), view, Vec::new()));
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let status = |path: &str, heartbeat: &Heartbeat| {
             let (headers, secrets) = (HeaderMap::new(), Secrets::default());
