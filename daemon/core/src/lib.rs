@@ -16,6 +16,7 @@ pub mod fold;
 pub mod identity;
 pub mod inventory;
 pub mod ledger;
+pub mod lengths;
 pub mod level;
 pub mod posting;
 pub mod price;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::fact::{Board, Discard, HealthState, Own, Source};
 use crate::identity::{DeviceId, GpuId, Owner, PodUid};
 use crate::inventory::{Driver, Gpu, Instance};
+use crate::lengths::GapLengths;
 use crate::price::{Money, Price, Quote};
 use crate::probe::{Asked, ThreadTotals};
 use crate::ratio::Ppb;
@@ -222,6 +223,8 @@ pub struct AccountView {
     pub energy_cost: Option<Money>,
     /// What it asked of the device, once the probes have seen it ask for something.
     pub calls: Option<Asked>,
+    /// Its gaps on the device that have ended, from then on.
+    pub gaps: Option<Arc<GapLengths>>,
     /// Memory in use, in bytes.
     pub memory_used: Option<u64>,
     /// How much of the device it holds now; absent if it holds none.

@@ -1,11 +1,12 @@
 //! Families of Kubernetes pods, per container and device, and of pods as a whole.
 
 use warpmeter_core::identity::{MigId, Owner};
-use warpmeter_core::probe::{Asked, Doing};
+use warpmeter_core::lengths::BOUNDS;
+use warpmeter_core::probe::{Asked, Doing, GapKind};
 use warpmeter_core::state::{Class, State};
 use warpmeter_core::view::{AccountView, PodView, View};
 
-use super::{Family, Group, Level, Unit, counter, gauge};
+use super::{Family, Group, Level, Unit, counter, gauge, histogram};
 use crate::rows::Rows;
 use crate::units;
 
@@ -238,6 +239,29 @@ const FAMILIES: &[Family] = &[
         ACCOUNT,
         "Time that the container's threads spent in synchronising calls.",
         |view, rows| each_calls(view, rows, |calls| units::seconds(calls.sync_wait)),
+    ),
+    histogram(
+        "warpmeter_pod_gap_duration_seconds",
+        Unit::Seconds,
+        Level::Full,
+        &["namespace", "pod", "pod_uid", "container", "gpu_uuid", "mig", "kind"],
+        "Gaps between the container's calls that have ended, by length: `drained` from the return of a call that left nothing \
+         outstanding to the next enqueue, `enqueue` between two enqueues, `sync` from an enqueue to the end of the wait for it.",
+        |view, rows| {
+            for (account, [namespace, pod, uid, container, gpu, mig]) in accounts(view) {
+                let Some(gaps) = &account.gaps else { continue };
+                for (kind, lengths) in GapKind::ALL.into_iter().zip(gaps.0) {
+                    let labels = [namespace, pod, uid, container, gpu, mig, kind.label()];
+                    let below = BOUNDS.map(units::seconds).into_iter().zip(lengths.counts);
+                    rows.histogram(
+                        &labels,
+                        below,
+                        lengths.counts[BOUNDS.len()],
+                        units::seconds(lengths.nanos),
+                    );
+                }
+            }
+        },
     ),
     counter(
         "warpmeter_pod_host_thread_seconds_total",

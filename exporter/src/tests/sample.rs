@@ -5,8 +5,9 @@ use std::sync::Arc;
 use warpmeter_core::fact::{Board, HealthState, Own, PodInfo, Source};
 use warpmeter_core::identity::{ContainerId, DeviceId, GpuId, MigId, Owner, PodUid};
 use warpmeter_core::inventory::{Authority, Counter, Driver, Gpu, Instance, Mig};
+use warpmeter_core::lengths::GapLengths;
 use warpmeter_core::price::{Capacity, Date, Money, Origin, Price, Quote};
-use warpmeter_core::probe::{Asked, Doing, ThreadTotals};
+use warpmeter_core::probe::{Asked, Doing, Gap, GapKind, ThreadTotals};
 use warpmeter_core::ratio::Ppb;
 use warpmeter_core::state::{Class, State};
 use warpmeter_core::time::{MonoNs, SECOND};
@@ -252,9 +253,24 @@ fn accounts() -> Vec<AccountView> {
         copy_wait: SECOND / 4,
         sync_wait: 3 * SECOND,
     });
+    full.gaps = Some(Arc::new(gaps()));
     let mut list = vec![full, unnamed, half, ended, host, job];
     list.sort_by(|a, b| (&a.owner, &a.device).cmp(&(&b.owner, &b.device)));
     list
+}
+
+/// One drained gap of every length from 1 ns to a minute, and some between enqueues.
+fn gaps() -> GapLengths {
+    let mut gaps = GapLengths::default();
+    for log2 in 0..36 {
+        gaps.add(&gap(GapKind::Drained, log2, 1));
+    }
+    gaps.add(&gap(GapKind::Enqueue, 13, 123_456));
+    gaps
+}
+
+fn gap(kind: GapKind, log2: u8, ended: u64) -> Gap {
+    Gap { kind, log2, count: 0, total: 0, ended, lasted: ended << log2, doings: [0; Doing::COUNT] }
 }
 
 pub(super) fn pod_owner(uid: &str, container: &str) -> Owner {
@@ -279,6 +295,7 @@ pub(super) fn account(owner: Owner, gpu: &str, mig: Option<&str>, state: State, 
         energy_uj: None,
         energy_cost: None,
         calls: None,
+        gaps: None,
         memory_used: None,
         allocated: Some(Ppb::ONE),
         allocation_evidence: [seconds * SECOND, 0, 0],

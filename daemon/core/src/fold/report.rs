@@ -107,6 +107,7 @@ impl Fold {
                     energy_uj: account.energy_uj,
                     energy_cost: account.energy_cost,
                     calls: account.calls,
+                    gaps: account.gaps.clone(),
                     memory_used: if ended { None } else { memory },
                     allocated: if ended {
                         None

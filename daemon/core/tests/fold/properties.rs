@@ -84,6 +84,12 @@ fn never_falls(before: &View, after: &View) {
         }
         assert!(new.used >= old.used && new.borrowed >= old.borrowed && new.profiled >= old.profiled);
         assert!(old.states.iter().zip(new.states).all(|(old, new)| new >= *old));
+        assert!(old.gaps.is_none() || new.gaps.is_some());
+        for (old, new) in old.gaps.iter().zip(&new.gaps) {
+            for (old, new) in old.0.iter().zip(new.0) {
+                assert!(new.nanos >= old.nanos && old.counts.iter().zip(new.counts).all(|(a, b)| b >= *a));
+            }
+        }
         assert!(new.energy_uj >= old.energy_uj && new.activity.engine >= old.activity.engine);
     }
     for old in &before.namespaces {
