@@ -25,6 +25,7 @@ mod kubelets;
 mod missing;
 mod owners;
 mod patience;
+mod pressure;
 mod prices;
 mod probes;
 mod processes;

@@ -19,6 +19,7 @@ pub mod ledger;
 pub mod lengths;
 pub mod level;
 pub mod posting;
+pub mod pressure;
 pub mod price;
 pub mod probe;
 pub mod ratio;

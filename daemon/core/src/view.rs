@@ -8,6 +8,7 @@ use crate::fact::{Board, Discard, HealthState, Own, Source};
 use crate::identity::{DeviceId, GpuId, Owner, PodUid};
 use crate::inventory::{Driver, Gpu, Instance};
 use crate::lengths::GapLengths;
+use crate::pressure::{Corroboration, PressureTotals};
 use crate::price::{Money, Price, Quote};
 use crate::probe::{Asked, ThreadTotals};
 use crate::ratio::Ppb;
@@ -253,6 +254,10 @@ pub struct PodView {
     pub info: crate::fact::PodInfo,
     /// What its threads did, once the probes have seen any.
     pub threads: Option<ThreadTotals>,
+    /// How long its cgroups say that it was held up, once they were read.
+    pub pressure: Option<PressureTotals>,
+    /// What they say of the leading cause of its stalls in the last minute.
+    pub corroboration: Option<Corroboration>,
 }
 
 /// The totals of a namespace; those of pods that are gone are in them.

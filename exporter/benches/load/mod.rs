@@ -198,6 +198,8 @@ fn pod(pod: u64) -> PodView {
             ..warpmeter_core::fact::PodInfo::default()
         },
         threads: None,
+        pressure: None,
+        corroboration: None,
     }
 }
 

@@ -2,6 +2,7 @@
 
 use warpmeter_core::identity::{MigId, Owner};
 use warpmeter_core::lengths::BOUNDS;
+use warpmeter_core::pressure::{PressureTotals, Resource};
 use warpmeter_core::probe::{Asked, Doing, GapKind};
 use warpmeter_core::state::{Class, State};
 use warpmeter_core::view::{AccountView, PodView, View};
@@ -282,6 +283,34 @@ const FAMILIES: &[Family] = &[
             }
         },
     ),
+    counter(
+        "warpmeter_pod_pressure_seconds_total",
+        Unit::Seconds,
+        Level::Standard,
+        &["namespace", "pod", "pod_uid", "resource"],
+        "Time in which some thread of the pod waited for a resource, by the pressure files of its cgroup (version 2), \
+         since it was first seen to use a GPU.",
+        |view, rows| {
+            for (pod, totals) in pressures(view) {
+                let [namespace, name, uid] = pod_labels(pod);
+                for (resource, waited) in Resource::ALL.into_iter().zip(totals.waited) {
+                    rows.maybe(&[namespace, name, uid, resource.label()], waited.map(units::seconds));
+                }
+            }
+        },
+    ),
+    counter(
+        "warpmeter_pod_cpu_throttled_seconds_total",
+        Unit::Seconds,
+        Level::Standard,
+        &["namespace", "pod", "pod_uid"],
+        "Time of CPUs in which CPU limits held the pod and its containers back, since it was first seen to use a GPU.",
+        |view, rows| {
+            for (pod, totals) in pressures(view) {
+                rows.maybe(&pod_labels(pod), totals.throttled.map(units::seconds));
+            }
+        },
+    ),
     gauge(
         "warpmeter_pod_memory_used_bytes",
         Unit::Bytes,
@@ -339,6 +368,10 @@ fn each(view: &View, rows: &mut Rows<'_>, read: impl Fn(&AccountView) -> Option<
 
 fn each_calls(view: &View, rows: &mut Rows<'_>, read: impl Fn(&Asked) -> f64) {
     each(view, rows, |account| account.calls.as_ref().map(&read));
+}
+
+fn pressures(view: &View) -> impl Iterator<Item = (&PodView, PressureTotals)> {
+    view.pods.iter().filter_map(|pod| pod.pressure.map(|totals| (pod, totals)))
 }
 
 fn pod_labels(pod: &PodView) -> [&str; 3] {

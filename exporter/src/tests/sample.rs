@@ -6,6 +6,7 @@ use warpmeter_core::fact::{Board, HealthState, Own, PodInfo, Source};
 use warpmeter_core::identity::{ContainerId, DeviceId, GpuId, MigId, Owner, PodUid};
 use warpmeter_core::inventory::{Authority, Counter, Driver, Gpu, Instance, Mig};
 use warpmeter_core::lengths::GapLengths;
+use warpmeter_core::pressure::{Corroboration, PressureTotals};
 use warpmeter_core::price::{Capacity, Date, Money, Origin, Price, Quote};
 use warpmeter_core::probe::{Asked, Doing, Gap, GapKind, ThreadTotals};
 use warpmeter_core::ratio::Ppb;
@@ -325,6 +326,17 @@ fn pods() -> Vec<PodView> {
         callers: std::array::from_fn(|place| place as u64 * SECOND),
         others: [SECOND / 2; Doing::COUNT],
     });
+    full.pressure = Some(PressureTotals {
+        waited: [Some(12 * SECOND), Some(SECOND / 4), None],
+        throttled: Some(7 * SECOND + 500_000),
+    });
+    full.corroboration = Some(Corroboration {
+        leading: State::StalledCpuWait,
+        stalled: 20 * SECOND,
+        during: 55 * SECOND,
+        waited: Some(12 * SECOND),
+        throttled: Some(7 * SECOND),
+    });
     let mut ended = named("uid-4", "server-8");
     ended.ended = true;
     ended.utilization = Ppb::percent(1);
@@ -340,6 +352,8 @@ pub(super) fn pod(uid: &str) -> PodView {
         utilization: None,
         info: PodInfo::default(),
         threads: None,
+        pressure: None,
+        corroboration: None,
     }
 }
 

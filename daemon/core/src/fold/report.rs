@@ -7,7 +7,9 @@ use super::{Fold, GpuState, Recent};
 use crate::identity::{DeviceId, Owner, PodUid};
 use crate::inventory::Instance;
 use crate::ledger::DeviceAccount;
+use crate::pressure::States;
 use crate::ratio::Ppb;
+use crate::state::State;
 use crate::view::{AccountView, DeviceView, GpuView, NamespaceView, PodView, View};
 
 impl Fold {
@@ -151,9 +153,25 @@ impl Fold {
                 utilization: self.recent.get(uid).and_then(|recent| trailing(recent.iter())),
                 info: self.named.get(uid).map(|named| named.info.clone()).unwrap_or_default(),
                 threads: self.threads.get(uid).copied(),
+                pressure: self.pressures.totals(uid),
+                corroboration: self.pressures.corroboration(uid, self.now),
             });
         }
         views
+    }
+
+    /// Device time of a pod by state, over all its containers and devices.
+    pub(super) fn states_of(&self, pod: &PodUid) -> States {
+        let mut sums = [0; State::COUNT];
+        for (owner, accounts) in self.ledger.accounts() {
+            if !matches!(owner, Owner::Pod { uid, .. } if uid == pod) {
+                continue;
+            }
+            for account in accounts.values() {
+                sums.iter_mut().zip(account.states).for_each(|(sum, amount)| *sum += amount);
+            }
+        }
+        sums
     }
 
     fn conservation_error(&self) -> u64 {
