@@ -19,6 +19,7 @@ mod containers;
 mod exposition;
 mod faults;
 mod golden;
+mod governor;
 mod http;
 mod identities;
 mod kubelets;

@@ -108,7 +108,7 @@ impl Drop for Recording<'_> {
 }
 
 /// Whether programs can be loaded here; says so if not.
-fn can_probe() -> bool {
+pub(crate) fn can_probe() -> bool {
     let can = rustix::process::geteuid().is_root() && Path::new("/sys/kernel/btf/vmlinux").exists();
     if !can {
         tool::skip("probes need root and a kernel that shows its types");
