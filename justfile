@@ -81,7 +81,7 @@ dashboards:
 dashboards-json:
     deploy/dashboards/generate.py
 
-# Rebuilds the kernel programs (needs rust-src and bpf-linker 0.10.4).
+# Rebuilds the kernel programs (needs rust-src, llvm-objcopy and bpf-linker 0.10.4: ebpf/programs/tools.sh gets them).
 bpf:
     ebpf/programs/build.sh
 
@@ -96,6 +96,10 @@ bpf-kernels *directories:
 # What a probe costs: launches, synchronisation, context switches, other system calls.
 bpf-costs:
     tests/probes.sh
+
+# What the daemon costs while a pod launches and switches often, and how long probes take to attach and detach (needs root).
+load *options:
+    tests/load.sh {{ options }}
 
 # Licences, bans and sources of dependencies.
 deny:

@@ -47,6 +47,8 @@ pub struct Config {
     pub proc: PathBuf,
     /// The directory of the host's device files.
     pub dev: PathBuf,
+    /// The directory of the host's cgroup hierarchies.
+    pub cgroup: PathBuf,
     /// The node's name; empty: the host's name.
     pub node: String,
     /// Who says which pod holds which device.
@@ -79,6 +81,7 @@ impl Default for Config {
             libraries: Vec::new(),
             proc: "/proc".into(),
             dev: "/dev".into(),
+            cgroup: "/sys/fs/cgroup".into(),
             node: String::new(),
             pods: Pods::Auto,
             kubelet: KubeletOptions::default(),
@@ -141,9 +144,10 @@ impl Config {
                 "libraries" => section.set(key, &mut config.libraries, values::paths),
                 _ => false,
             }),
-            "host" => section.read(&["proc", "dev", "node"], |section, key| match key {
+            "host" => section.read(&["proc", "dev", "cgroup", "node"], |section, key| match key {
                 "proc" => section.set(key, &mut config.proc, values::path),
                 "dev" => section.set(key, &mut config.dev, values::path),
+                "cgroup" => section.set(key, &mut config.cgroup, values::path),
                 "node" => section.set(key, &mut config.node, values::text),
                 _ => false,
             }),

@@ -78,6 +78,8 @@ struct WaitMarks {
 struct GapMarks {
     count: Mark,
     total: Mark,
+    ended: Mark,
+    lasted: Mark,
     doings: [Mark; doing::COUNT],
 }
 
@@ -183,15 +185,17 @@ impl Meter {
             let marks = self.gaps.entry((key.tgid, key.slot, key.kind, key.log2)).or_default();
             let count = marks.count.advance(sum.count);
             let total = marks.total.advance(sum.total);
+            let ended = marks.ended.advance(sum.ended);
+            let lasted = marks.lasted.advance(sum.lasted);
             let mut doings = advance(&mut marks.doings, &sum.doings);
-            if count == 0 && total == 0 {
+            if count == 0 && total == 0 && ended == 0 && lasted == 0 {
                 continue;
             }
             balance(&mut doings, total);
             let slot = if key.slot == u8::MAX { UNKNOWN_SLOT } else { u32::from(key.slot) };
             let place = places.get(&(key.tgid, slot)).and_then(|place| found.get_mut(place));
             if let (Some(calls), Some(kind)) = (place, kind(key.kind)) {
-                add(&mut calls.gaps, Gap { kind, log2: key.log2, count, total, doings });
+                add(&mut calls.gaps, Gap { kind, log2: key.log2, count, total, ended, lasted, doings });
             }
         }
         for calls in found.values_mut() {
@@ -307,6 +311,8 @@ fn add(gaps: &mut Vec<Gap>, more: Gap) {
     if let Some(gap) = gaps.iter_mut().find(|gap| (gap.kind, gap.log2) == (more.kind, more.log2)) {
         gap.count = gap.count.saturating_add(more.count);
         gap.total = gap.total.saturating_add(more.total);
+        gap.ended = gap.ended.saturating_add(more.ended);
+        gap.lasted = gap.lasted.saturating_add(more.lasted);
         plus(&mut gap.doings, &more.doings);
     } else {
         gaps.push(more);

@@ -43,7 +43,7 @@ pub struct Family {
     pub name: &'static str,
     /// What it tells, in one line.
     pub help: &'static str,
-    /// Whether it only grows.
+    /// What its values are.
     pub kind: Kind,
     /// What it counts.
     pub unit: Unit,
@@ -79,13 +79,16 @@ impl Level {
     }
 }
 
-/// Whether a family only grows.
+/// What its values are, and whether they only grow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// It only grows while the daemon runs.
     Counter,
     /// It rises and falls, and is gone with what it describes.
     Gauge,
+    /// How many were no larger than each of some bounds (`_bucket` with `le`), how many at all (`_count`), and their
+    /// sum (`_sum`). All only grow.
+    Histogram,
 }
 
 impl Kind {
@@ -94,6 +97,7 @@ impl Kind {
         match self {
             Self::Counter => "counter",
             Self::Gauge => "gauge",
+            Self::Histogram => "histogram",
         }
     }
 }
@@ -175,4 +179,15 @@ const fn gauge(
     read: Read,
 ) -> Family {
     Family { name, help, kind: Kind::Gauge, unit, level, labels, read }
+}
+
+const fn histogram(
+    name: &'static str,
+    unit: Unit,
+    level: Level,
+    labels: &'static [&'static str],
+    help: &'static str,
+    read: Read,
+) -> Family {
+    Family { name, help, kind: Kind::Histogram, unit, level, labels, read }
 }

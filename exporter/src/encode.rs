@@ -51,6 +51,7 @@ pub(crate) fn write(name: &str, help: &str, kind: Kind, mut rows: Rows<'_>, text
         proto.set_field_type(match kind {
             Kind::Counter => MetricType::COUNTER,
             Kind::Gauge => MetricType::GAUGE,
+            Kind::Histogram => MetricType::HISTOGRAM,
         });
         if let Err(error) = TextEncoder::new().encode_utf8(std::slice::from_ref(&proto), text) {
             tracing::error!(family = name, %error, "encode a metric family");

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use prometheus::proto::{Counter, Gauge, LabelPair, Metric};
+use prometheus::proto::{Bucket, Counter, Gauge, Histogram, LabelPair, Metric};
 
 use crate::catalogue::Kind;
 
@@ -54,16 +54,11 @@ pub(crate) struct Rows<'a> {
 impl Rows<'_> {
     /// Adds a series; its label values are in the order of the family's labels.
     pub(crate) fn push(&mut self, values: &[&str], value: f64) {
-        debug_assert_eq!(values.len(), self.labels.len(), "one value for each of {:?}", self.labels);
         // Every value comes from an integer; should one ever not be finite, no series is the honest answer.
         if !value.is_finite() {
             return self.skip();
         }
-        let place = self.next;
-        self.skip();
-        let mut metric = self.pool.metrics.get_mut(place).map(std::mem::take).unwrap_or_default();
-        relabel(&mut metric, self.labels, values);
-        match self.kind {
+        self.add(values, |kind, metric| match kind {
             Kind::Counter => {
                 let mut counter = Counter::default();
                 counter.set_value(value);
@@ -74,7 +69,43 @@ impl Rows<'_> {
                 gauge.set_value(value);
                 metric.set_gauge(gauge);
             }
-        }
+            Kind::Histogram => debug_assert!(false, "a histogram has no single value"),
+        });
+    }
+
+    /// Adds a histogram: upper bounds in rising order, each with how many were not above it and above the bound before
+    /// it; how many were above all; and the sum of all.
+    pub(crate) fn histogram(
+        &mut self,
+        values: &[&str],
+        below: impl Iterator<Item = (f64, u64)>,
+        above: u64,
+        sum: f64,
+    ) {
+        debug_assert!(self.kind == Kind::Histogram, "a counter or gauge has one value");
+        let mut count = 0_u64;
+        let bucket = |(bound, more): (f64, u64)| {
+            count = count.saturating_add(more);
+            let mut bucket = Bucket::default();
+            bucket.set_upper_bound(bound);
+            bucket.set_cumulative_count(count);
+            bucket
+        };
+        let buckets = below.map(bucket).collect();
+        let mut histogram = Histogram::default();
+        histogram.set_bucket(buckets);
+        histogram.set_sample_count(count.saturating_add(above));
+        histogram.set_sample_sum(sum);
+        self.add(values, |_, metric| metric.set_histogram(histogram));
+    }
+
+    fn add(&mut self, values: &[&str], set: impl FnOnce(Kind, &mut Metric)) {
+        debug_assert_eq!(values.len(), self.labels.len(), "one value for each of {:?}", self.labels);
+        let place = self.next;
+        self.skip();
+        let mut metric = self.pool.metrics.get_mut(place).map(std::mem::take).unwrap_or_default();
+        relabel(&mut metric, self.labels, values);
+        set(self.kind, &mut metric);
         self.taken.push(place);
         self.series.push(metric);
     }

@@ -7,6 +7,7 @@ use serde::Serialize;
 use warpmeter_core::fact::{Discard, HealthState};
 use warpmeter_core::identity::{MigId, Owner};
 use warpmeter_core::inventory::{Authority, Counter, Driver};
+use warpmeter_core::pressure::Corroboration;
 use warpmeter_core::state::{Class, State};
 use warpmeter_core::time::MonoNs;
 use warpmeter_core::view::{AccountView, GpuView, SourceView, View};
@@ -39,6 +40,7 @@ pub fn json(view: &View, reasons: &[String], uptime: Duration) -> Result<String,
                 pod: pod.name.as_ref().map(|(_, name)| &**name),
                 ended: pod.ended,
                 utilization: pod.utilization.map(units::ratio),
+                leading_stall: pod.corroboration.as_ref().map(StallStatus::of),
                 devices: devices(view, |owner| matches!(owner, Owner::Pod { uid, .. } if *uid == pod.uid)),
             })
             .collect(),
@@ -155,7 +157,35 @@ struct PodStatus<'a> {
     pod: Option<&'a str>,
     ended: bool,
     utilization: Option<f64>,
+    leading_stall: Option<StallStatus>,
     devices: Vec<DeviceStatus<'a>>,
+}
+
+/// The leading cause of a pod's stalls in the last minute, and what its cgroups say of it.
+#[derive(Serialize)]
+struct StallStatus {
+    cause: &'static str,
+    /// Of the pod's devices.
+    seconds: f64,
+    over_seconds: f64,
+    /// Of its threads: any of them waited for the cause's resource.
+    pressure_seconds: Option<f64>,
+    /// Of CPUs: held back by its limits.
+    throttled_seconds: Option<f64>,
+    corroborated: Option<bool>,
+}
+
+impl StallStatus {
+    fn of(found: &Corroboration) -> Self {
+        Self {
+            cause: found.leading.cause(),
+            seconds: units::seconds(found.stalled),
+            over_seconds: units::seconds(found.during),
+            pressure_seconds: found.waited.map(units::seconds),
+            throttled_seconds: found.throttled.map(units::seconds),
+            corroborated: found.confirmed(),
+        }
+    }
 }
 
 /// One account: of a pod's container, or of an owner that is not a pod.

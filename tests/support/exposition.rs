@@ -43,6 +43,7 @@ impl Exposition {
         let mut series = Vec::new();
         let (mut families, mut seen) = (BTreeSet::new(), BTreeSet::new());
         let mut family = String::new();
+        let mut parts: &[&str] = &[""];
         for line in text.split_terminator('\n') {
             if let Some(help) = line.strip_prefix("# HELP ") {
                 help.split(' ').next().unwrap_or_default().clone_into(&mut family);
@@ -50,12 +51,14 @@ impl Exposition {
                     return Err(format!("{family} comes twice"));
                 }
             } else if let Some(kind) = line.strip_prefix("# TYPE ") {
-                if kind.split_once(' ').is_none_or(|(name, _)| name != family) {
+                let Some((_, kind)) = kind.split_once(' ').filter(|(name, _)| *name == family) else {
                     return Err(format!("no type of {family}: {line}"));
-                }
+                };
+                parts = if kind == "histogram" { &["_bucket", "_sum", "_count"] } else { &[""] };
             } else {
                 let one = parse_line(line).ok_or_else(|| format!("not a series: {line}"))?;
-                if one.name != family || !one.value.is_finite() {
+                let part = one.name.strip_prefix(&family);
+                if !part.is_some_and(|part| parts.contains(&part)) || !one.value.is_finite() {
                     return Err(format!("in the family {family}: {line}"));
                 }
                 if !seen.insert((one.name.clone(), one.labels.clone())) {

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::identity::{ContainerId, GpuId, HostPid, MigId, PodUid, ProcessId, Scope};
 use crate::inventory::{Inventory, Placement};
+use crate::pressure::Pressure;
 use crate::price::Prices;
 use crate::probe::Probes;
 use crate::ratio::Ppb;
@@ -51,6 +52,8 @@ pub enum Fact {
     ProcessUse(ProcessUse),
     /// What the probes saw between two snapshots. Boxed: it is large.
     Probes(Box<Probes>),
+    /// What a pod's cgroups say of how long its threads were held up.
+    Pressure(Pressure),
     /// The driver reported a fault of a GPU.
     Xid {
         /// The GPU.

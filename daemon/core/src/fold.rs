@@ -24,6 +24,7 @@ use crate::identity::{DeviceId, GpuId, Owner, PodUid, Scope};
 use crate::inventory::{Driver, Gpu, Inventory};
 use crate::ledger::Ledger;
 use crate::level::Cumulative;
+use crate::pressure::Pressures;
 use crate::price::{Money, Price};
 use crate::probe::ThreadTotals;
 use crate::roster::{Containers, Roster, belongs};
@@ -71,6 +72,8 @@ pub struct Fold {
     snapshots: Snapshots,
     /// What the threads of pods did, since they are watched.
     threads: BTreeMap<PodUid, ThreadTotals>,
+    /// What the cgroups of pods say.
+    pressures: Pressures,
     watched: BTreeMap<(Owner, DeviceId), Watched>,
     recent: BTreeMap<PodUid, VecDeque<Recent>>,
     explanations: Explanations,
@@ -160,6 +163,7 @@ impl Fold {
             roster: Roster::default(),
             snapshots: Snapshots::default(),
             threads: BTreeMap::new(),
+            pressures: Pressures::default(),
             watched: BTreeMap::new(),
             recent: BTreeMap::new(),
             explanations: Explanations::new(),
@@ -226,6 +230,10 @@ impl Fold {
             Fact::Process(process) => self.roster.seen(process.clone(), sample.at),
             Fact::Gone(id) => self.roster.gone(*id, sample.at),
             Fact::Probes(probes) => self.probed(probes),
+            Fact::Pressure(pressure) => {
+                let states = self.states_of(&pressure.pod);
+                self.pressures.take(pressure, sample.at, states);
+            }
             Fact::Reading(reading) => self.reading(reading, sample),
             Fact::ProcessUse(used) => {
                 if let Some(state) = self.gpus.get_mut(&used.gpu) {
@@ -474,6 +482,7 @@ impl Fold {
         self.recent.retain(|uid, _| kept.contains(uid));
         self.explanations.retain(|uid, _| kept.contains(uid));
         self.threads.retain(|uid, _| kept.contains(uid));
+        self.pressures.retain(|uid| kept.contains(uid));
         self.containers.retain(|(uid, _), _| kept.contains(uid));
         let owners: BTreeSet<&Owner> = ledger.owners().collect();
         let recently = self.now.minus(self.settings.retain);

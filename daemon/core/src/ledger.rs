@@ -8,8 +8,9 @@ use std::sync::Arc;
 
 use crate::explain::Why;
 use crate::identity::{DeviceId, Owner};
+use crate::lengths::GapLengths;
 use crate::price::{Money, Price};
-use crate::probe::Asked;
+use crate::probe::{Asked, Calls};
 use crate::state::{Class, DeviceState, State};
 use crate::time::MonoNs;
 use crate::view::{Activity, Evidence, Usage};
@@ -77,6 +78,8 @@ pub struct Account {
     pub energy_cost: Option<Money>,
     /// What it asked of the device, once the probes have seen it ask for something.
     pub calls: Option<Asked>,
+    /// Its gaps on the device that have ended, from then on.
+    pub gaps: Option<Arc<GapLengths>>,
     /// Evidence of allocated nanoseconds.
     pub allocation_evidence: [u64; Evidence::COUNT],
     /// Evidence of used nanoseconds.
@@ -221,10 +224,14 @@ impl Ledger {
         }
     }
 
-    /// Adds what an owner asked of a device.
-    pub fn post_calls(&mut self, owner: &Owner, device: &DeviceId, asked: &Asked) {
+    /// Adds what a process of an owner asked of a device.
+    pub fn post_calls(&mut self, owner: &Owner, device: &DeviceId, calls: &Calls) {
         let account = self.accounts.entry(owner.clone()).or_default().entry(device.clone()).or_default();
-        account.calls.get_or_insert_default().add(asked);
+        account.calls.get_or_insert_default().add(&calls.asked);
+        let lengths = account.gaps.get_or_insert_default();
+        for gap in calls.gaps.iter().filter(|gap| gap.ended > 0 || gap.lasted > 0) {
+            Arc::make_mut(lengths).add(gap);
+        }
     }
 
     /// Every owner that has accounts.

@@ -162,6 +162,22 @@ pub enum GapKind {
     Sync,
 }
 
+impl GapKind {
+    /// Every kind, in order.
+    pub const ALL: [Self; Self::COUNT] = [Self::Drained, Self::Enqueue, Self::Sync];
+    /// How many there are.
+    pub const COUNT: usize = 3;
+
+    /// The kind as a label value.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Drained => "drained",
+            Self::Enqueue => "enqueue",
+            Self::Sync => "sync",
+        }
+    }
+}
+
 /// Gaps of one kind and about one length, summed. A gap that goes on at the snapshot counts with its part so far;
 /// its `count` is in the interval in which it began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -174,6 +190,12 @@ pub struct Gap {
     pub count: u64,
     /// Nanoseconds of them in this interval.
     pub total: u64,
+    /// How many of this length ended in this interval: each once, by its whole length.
+    #[serde(default)]
+    pub ended: u64,
+    /// Nanoseconds of those, from their beginnings.
+    #[serde(default)]
+    pub lasted: u64,
     /// What the threads that ended them (for one that goes on: that made the last call) did meanwhile. Sums to
     /// `total`.
     pub doings: Doings,

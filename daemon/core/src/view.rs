@@ -8,6 +8,8 @@ use crate::explain::Explanation;
 use crate::fact::{Board, Discard, HealthState, Own, Source};
 use crate::identity::{DeviceId, GpuId, Owner, PodUid};
 use crate::inventory::{Driver, Gpu, Instance};
+use crate::lengths::GapLengths;
+use crate::pressure::{Corroboration, PressureTotals};
 use crate::price::{Money, Price, Quote};
 use crate::probe::{Asked, ThreadTotals};
 use crate::ratio::Ppb;
@@ -223,6 +225,8 @@ pub struct AccountView {
     pub energy_cost: Option<Money>,
     /// What it asked of the device, once the probes have seen it ask for something.
     pub calls: Option<Asked>,
+    /// Its gaps on the device that have ended, from then on.
+    pub gaps: Option<Arc<GapLengths>>,
     /// Memory in use, in bytes.
     pub memory_used: Option<u64>,
     /// How much of the device it holds now; absent if it holds none.
@@ -253,6 +257,10 @@ pub struct PodView {
     pub threads: Option<ThreadTotals>,
     /// Where its figures come from, of the last while.
     pub explanation: Arc<Explanation>,
+    /// How long its cgroups say that it was held up, once they were read.
+    pub pressure: Option<PressureTotals>,
+    /// What they say of the leading cause of its stalls in the last minute.
+    pub corroboration: Option<Corroboration>,
 }
 
 /// The totals of a namespace; those of pods that are gone are in them.

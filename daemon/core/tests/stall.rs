@@ -23,7 +23,7 @@ fn doings(of: &[(Doing, u64)]) -> Doings {
 /// `count` gaps of together `total`, in which the thread did `doing`.
 fn gap(kind: GapKind, count: u64, total: u64, doing: Doing) -> Gap {
     let log2 = u8::try_from((total / count.max(1)).max(1).ilog2()).unwrap();
-    Gap { kind, log2, count, total, doings: doings(&[(doing, total)]) }
+    Gap { kind, log2, count, total, ended: count, lasted: total, doings: doings(&[(doing, total)]) }
 }
 
 fn host(gaps: &[Gap]) -> Host {
@@ -196,7 +196,7 @@ fn any_gap() -> impl Strategy<Value = Gap> {
     let doings = prop::array::uniform11(0..=SECOND);
     (kind, 0..5000_u64, doings).prop_map(|(kind, count, doings)| {
         let total: u64 = doings.iter().sum();
-        Gap { kind, log2: 0, count, total, doings }
+        Gap { kind, log2: 0, count, total, ended: count, lasted: total, doings }
     })
 }
 

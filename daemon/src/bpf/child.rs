@@ -49,7 +49,7 @@ fn work(orders: &Orders, out: &mut Out) -> Result<(), String> {
     };
     confine::filter().map_err(|error| error.to_string())?;
     let told = listen().map_err(|error| format!("read orders: {error}"))?;
-    let roots = HostRoots { proc: orders.proc.clone(), dev: orders.dev.clone() };
+    let roots = HostRoots { proc: orders.proc.clone(), dev: orders.dev.clone(), ..HostRoots::default() };
     let instead = match (orders.enabled, lacking) {
         (Enabled::Proc, _) => None,
         (_, Some(why)) => Some(why),

@@ -31,6 +31,7 @@ fn every_key_is_taken() {
         [host]
         proc = "/host/proc"
         dev = "/host/dev"
+        cgroup = "/host/cgroup"
         node = "n1"
         [pods]
         file = "/etc/pods.toml"

@@ -61,6 +61,25 @@ pub(crate) fn entries(
     Ok(())
 }
 
+/// Calls `each` with the name of every directory in `directory`, until it returns false.
+pub(crate) fn directories(
+    directory: impl AsFd,
+    buffer: &mut [MaybeUninit<u8>],
+    mut each: impl FnMut(&str) -> bool,
+) -> Result<(), Unread> {
+    let mut entries = RawDir::new(directory, buffer);
+    while let Some(entry) = entries.next() {
+        let entry = entry?;
+        let name = entry.file_name().to_str().ok().filter(|name| !matches!(*name, "." | ".."));
+        if let Some(name) = name.filter(|_| entry.file_type().is_dir())
+            && !each(name)
+        {
+            break;
+        }
+    }
+    Ok(())
+}
+
 /// Reads the file `name` of `at`, at most as much of it as `buffer` holds, and returns what was read.
 ///
 /// A buffer that is not filled holds the whole file: the kernel makes the text of such a file in one piece.

@@ -1,7 +1,7 @@
 //! What is known of one process, and when it is worth another look.
 
 use warpmeter_core::fact::{Fact, Opened, Process};
-use warpmeter_core::identity::{ProcessId, Scope};
+use warpmeter_core::identity::{PodUid, ProcessId, Scope};
 use warpmeter_core::time::{MonoNs, SECOND};
 
 use super::devices::Scan;
@@ -106,6 +106,11 @@ impl Known {
     /// Whether it uses a device as far as can be told, so that its end must be seen in the round in which it ends.
     pub(super) fn uses_device(&self) -> bool {
         self.life != Life::Ended && (self.wanted || self.holds())
+    }
+
+    /// The pod whose it is, if it is a pod's.
+    pub(super) fn pod(&self) -> Option<&PodUid> {
+        if let Scope::Pod { uid, .. } = &self.scope { Some(uid) } else { None }
     }
 
     fn holds(&self) -> bool {

@@ -12,6 +12,7 @@ mod health;
 mod known;
 mod lookup;
 mod path;
+mod pressure;
 mod proc;
 mod reader;
 pub mod source;

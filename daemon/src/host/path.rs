@@ -119,7 +119,7 @@ fn is_hex(text: &str) -> bool {
 }
 
 /// The container of a cgroup directly below a pod's.
-fn container_of_pod(name: &str) -> Option<ContainerId> {
+pub(super) fn container_of_pod(name: &str) -> Option<ContainerId> {
     container(name).or_else(|| (name.len() >= SHORT_ID && is_hex(name)).then(|| ContainerId::new(name)))
 }
 

@@ -5,13 +5,14 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
 use warpmeter_core::fact::{Fact, Health};
-use warpmeter_core::identity::{HostPid, ProcessId};
+use warpmeter_core::identity::{HostPid, PodUid, ProcessId};
 use warpmeter_core::time::{MonoNs, SECOND};
 
 use super::clock::Clock;
 use super::health::Missing;
 use super::known::{Files, Known};
 use super::path::is_workload;
+use super::pressure::Pressures;
 use super::proc::{Listed, Proc};
 use super::reader::{Read, Reader};
 use super::stat::Life;
@@ -30,11 +31,14 @@ pub struct HostRoots {
     /// The directory of GPU device files, as the processes that open them see it: `/dev`, wherever the host's is
     /// mounted here.
     pub dev: PathBuf,
+    /// The directory of the host's cgroup hierarchies, or the unified one itself. Pods that are not found below it have
+    /// no pressure.
+    pub cgroup: PathBuf,
 }
 
 impl Default for HostRoots {
     fn default() -> Self {
-        Self { proc: "/proc".into(), dev: "/dev".into() }
+        Self { proc: "/proc".into(), dev: "/dev".into(), cgroup: "/sys/fs/cgroup".into() }
     }
 }
 
@@ -54,6 +58,7 @@ pub struct HostSource {
     /// Those of `wanted` that it has not, and since when.
     absent: BTreeMap<u32, MonoNs>,
     missing: Missing,
+    pressures: Pressures,
 }
 
 /// What of a process is to be looked at.
@@ -73,6 +78,7 @@ impl HostSource {
     pub fn new(roots: HostRoots) -> Self {
         Self {
             reader: Reader::new(&roots),
+            pressures: Pressures::new(roots.cgroup.clone()),
             roots,
             known: BTreeMap::new(),
             listed: Vec::new(),
@@ -114,6 +120,7 @@ impl HostSource {
                 }
                 self.scan_due(&root, clock, out);
                 self.report(out);
+                self.pressures.poll(&self.pods(), clock.now, out);
                 self.take_stock(&root, clock, &listed);
             }
             Err(reason) => self.missing.all = Some(reason),
@@ -266,6 +273,12 @@ impl HostSource {
     fn report(&mut self, out: &mut Vec<Fact>) {
         out.extend(self.known.values_mut().filter_map(Known::report));
         out.extend(self.reader.garbage());
+    }
+
+    /// Pods of which a process uses a device.
+    fn pods(&self) -> BTreeSet<PodUid> {
+        let users = self.known.values().filter(|known| known.uses_device());
+        users.filter_map(Known::pod).cloned().collect()
     }
 
     /// Notes what this round could not see.

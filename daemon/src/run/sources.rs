@@ -44,7 +44,8 @@ pub(super) fn start_host(
     also_told: Option<Sender<Wanted>>,
     threads: &mut Threads,
 ) -> Result<(), RunError> {
-    let roots = HostRoots { proc: config.proc.clone(), dev: config.dev.clone() };
+    let roots =
+        HostRoots { proc: config.proc.clone(), dev: config.dev.clone(), cgroup: config.cgroup.clone() };
     let host = intake.of(Source::Host);
     let period = Duration::from_nanos(config.settings.window);
     threads.start("host", move |stop| {

@@ -124,6 +124,7 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 {{- range list
   (dict "name" "config.host.proc" "path" (dig "host" "proc" "" $config) "directories" (list "/proc") "remedy" $extra)
   (dict "name" "config.host.dev" "path" (dig "host" "dev" "" $config) "directories" (list "/dev") "remedy" $extra)
+  (dict "name" "config.host.cgroup" "path" (dig "host" "cgroup" "" $config) "directories" (list "/host/sys/fs/cgroup") "remedy" $extra)
   (dict "name" "config.kubelet.socket" "path" (dig "kubelet" "socket" "" $config) "directories" (list "/var/lib/kubelet/pod-resources") "remedy" "set kubelet.rootDir instead")
   (dict "name" "config.kubelet.pod_logs" "path" (dig "kubelet" "pod_logs" "" $config) "directories" $logs "remedy" "set kubelet.podLogs instead")
   (dict "name" "config.kubelet.container_logs" "path" (dig "kubelet" "container_logs" "" $config) "directories" $logs "remedy" "set kubelet.containerLogs instead")
@@ -140,7 +141,8 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 {{- fail "config.http.listen: set listenAddress and port instead, which the probes and monitors follow" -}}
 {{- end -}}
 {{- $listen := dict "http" (dict "listen" (printf "%s:%d" .Values.listenAddress (int .Values.port))) -}}
-{{- $config := mergeOverwrite (deepCopy .Values.config) $listen -}}
+{{- $cgroup := dict "host" (dict "cgroup" "/host/sys/fs/cgroup") -}}
+{{- $config := mergeOverwrite $cgroup (deepCopy .Values.config) $listen -}}
 {{- if and (eq .Values.deviceAccess "privileged") .Values.privileged.driver -}}
 {{- if dig "nvidia" "libraries" "" .Values.config -}}
 {{- fail "config.nvidia.libraries and privileged.driver: empty one of them" -}}

@@ -4,7 +4,7 @@ import hashlib
 
 from chart import ROOT, of_kind, only, toml_of
 
-READ_ONLY = {"/var/lib/kubelet/pod-resources", "/var/log/pods", "/var/log/containers", "/etc/warpmeter"}
+READ_ONLY = {"/var/lib/kubelet/pod-resources", "/var/log/pods", "/var/log/containers", "/etc/warpmeter", "/host/sys/fs/cgroup"}
 
 
 def capabilities(access, profile, values):
@@ -45,7 +45,7 @@ def problems(objects, values, access, profile):
     hold(writable == {"/run/warpmeter"} | ({"/dev"} if access == "privileged" else set()), f"writable: {writable}")
     hold(READ_ONLY <= mounts.keys(), "reads what the daemon reads")
     kubelet = "/var/lib/k0s/kubelet" if values == "everything" else "/var/lib/kubelet"
-    wanted = {f"{kubelet}/pod-resources", "/var/log/pods", "/var/log/containers"}
+    wanted = {f"{kubelet}/pod-resources", "/var/log/pods", "/var/log/containers", "/sys/fs/cgroup"}
     if values != "nothing":
         wanted.add("/run/warpmeter")
     if access == "privileged":

@@ -89,6 +89,8 @@ pub mod gap {
     pub const SYNC: u64 = 2;
     /// Bit of [`Use::open`](crate::Use::open): the gap was counted already, at a snapshot.
     pub const COUNTED: u64 = 4;
+    /// With a gap that goes on at a snapshot. Never in [`Use::open`](crate::Use::open), whose times end below it.
+    pub const CUT: u64 = 1 << 63;
     /// [`Use::open`](crate::Use::open) is a time in nanoseconds, shifted left by this, with the bits above.
     pub const SHIFT: u32 = 3;
 }

@@ -319,6 +319,10 @@ pub struct GapSum {
     pub count: u64,
     /// Nanoseconds.
     pub total: u64,
+    /// How many ended: each once, by its whole length.
+    pub ended: u64,
+    /// Nanoseconds of those from their beginnings.
+    pub lasted: u64,
     /// What the threads that ended them did meanwhile. Sums to `total`.
     pub doings: Doings,
 }
@@ -425,7 +429,7 @@ sizes! {
     UseKey = 8;
     Use = 128;
     GapKey = 8;
-    GapSum = 104;
+    GapSum = 120;
     Handle = 16;
     StreamKey = 24;
     Stream = 48;

@@ -40,7 +40,7 @@ fn cut(key: &UseKey, now: u64) {
     let Some(task) = task else {
         seen.ended = u64::MAX;
         seen.ended_doing = doing::UNKNOWN;
-        gaps::record(key, seen, old, began, now);
+        gaps::record(key, seen, old | gap::CUT, began, now);
         return;
     };
     // SAFETY: as above. The thread may run meanwhile: then some of this is a moment newer than the rest, and what does
@@ -57,7 +57,7 @@ fn cut(key: &UseKey, now: u64) {
     } else {
         seen.ended_doing = doing::COUNT as u32;
     }
-    gaps::record(key, seen, old, began, now);
+    gaps::record(key, seen, old | gap::CUT, began, now);
     task.mark = now;
     task.at_mark = seen.sums;
 }

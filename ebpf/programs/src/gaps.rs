@@ -5,7 +5,7 @@ use warpmeter_ebpf_common::{GapKey, GapSum, Task, Use, UseKey, doing, drop, gap,
 use crate::atomic;
 use crate::maps::{GAPS, dropped};
 
-static NO_GAPS: GapSum = GapSum { count: 0, total: 0, doings: [0; doing::COUNT] };
+static NO_GAPS: GapSum = GapSum { count: 0, total: 0, ended: 0, lasted: 0, doings: [0; doing::COUNT] };
 
 /// Ends the open gap at `now` and begins one of kind `next`.
 #[inline(always)]
@@ -62,14 +62,15 @@ pub fn open_kind(using: *const Use) -> u64 {
     if open == 0 { gap::ENQUEUE } else { open & 3 }
 }
 
-/// Adds a gap, or the part of it since the last snapshot, that was packed in `old` and ends `now`.
+/// Adds a gap, or the part of it since the last snapshot, that was packed in `old` and ends `now`; with [`gap::CUT`] in
+/// `old`, one that goes on.
 /// `task` says what the thread did up to now, its last interval ended. It must be a value of a map: kernels before 6.8
 /// lose track of constants that a caller leaves on its stack, and drop branches that are alive.
 ///
 /// A function of its own, for the size of the programs.
 #[inline(never)]
 pub fn record(key: &UseKey, task: &Task, old: u64, began: u64, now: u64) {
-    let since = old >> gap::SHIFT;
+    let since = (old & !gap::CUT) >> gap::SHIFT;
     let length = now.saturating_sub(since);
     // Another thread may have written `began` already.
     let whole = if began <= since { now.saturating_sub(began) } else { length };
@@ -97,6 +98,10 @@ pub fn record(key: &UseKey, task: &Task, old: u64, began: u64, now: u64) {
             atomic::add(&raw mut (*sum).count, 1);
         }
         atomic::add(&raw mut (*sum).total, length);
+        if old & gap::CUT == 0 {
+            atomic::add(&raw mut (*sum).ended, 1);
+            atomic::add(&raw mut (*sum).lasted, whole);
+        }
     }
     let mut left = length;
     if task.ended >= length {

@@ -132,7 +132,13 @@ fn the_last_time_of_threads_that_end_counts() {
 fn gaps_keep_their_kinds_and_lengths_and_their_doings_sum_to_their_total() {
     let mut meter = Meter::default();
     let key = |kind, log2| GapKey { tgid: 7, slot: 0, kind, log2, reserved: 0 };
-    let gap = |count, total, cpu| GapSum { count, total, doings: doings(&[(doing::CPU, cpu)]) };
+    let gap = |count, total, cpu| GapSum {
+        count,
+        total,
+        ended: count,
+        lasted: total,
+        doings: doings(&[(doing::CPU, cpu)]),
+    };
     let uses = || vec![(UseKey { tgid: 7, slot: 0 }, counted(1, 0))];
     let kinds = [gap::DRAINED, gap::ENQUEUE].map(|kind| u8::try_from(kind).unwrap());
     let first = vec![(key(kinds[0], 20), gap(1, 5, 5))];

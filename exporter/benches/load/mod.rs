@@ -176,6 +176,7 @@ fn account(window: u64, pod: u64) -> AccountView {
         energy_uj: Some(some(6)),
         energy_cost: None,
         calls: None,
+        gaps: None,
         memory_used: Some(3 << 30),
         allocated: Some(Ppb::ONE),
         allocation_evidence: [some(7), 0, 0],
@@ -198,6 +199,8 @@ fn pod(pod: u64) -> PodView {
         },
         threads: None,
         explanation: Arc::default(),
+        pressure: None,
+        corroboration: None,
     }
 }
 

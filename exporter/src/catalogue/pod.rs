@@ -1,11 +1,13 @@
 //! Families of Kubernetes pods, per container and device, and of pods as a whole.
 
 use warpmeter_core::identity::{MigId, Owner};
-use warpmeter_core::probe::{Asked, Doing};
+use warpmeter_core::lengths::BOUNDS;
+use warpmeter_core::pressure::{PressureTotals, Resource};
+use warpmeter_core::probe::{Asked, Doing, GapKind};
 use warpmeter_core::state::{Class, State};
 use warpmeter_core::view::{AccountView, PodView, View};
 
-use super::{Family, Group, Level, Unit, counter, gauge};
+use super::{Family, Group, Level, Unit, counter, gauge, histogram};
 use crate::rows::Rows;
 use crate::units;
 
@@ -239,6 +241,29 @@ const FAMILIES: &[Family] = &[
         "Time that the container's threads spent in synchronising calls.",
         |view, rows| each_calls(view, rows, |calls| units::seconds(calls.sync_wait)),
     ),
+    histogram(
+        "warpmeter_pod_gap_duration_seconds",
+        Unit::Seconds,
+        Level::Full,
+        &["namespace", "pod", "pod_uid", "container", "gpu_uuid", "mig", "kind"],
+        "Gaps between the container's calls that have ended, by length: `drained` from the return of a call that left nothing \
+         outstanding to the next enqueue, `enqueue` between two enqueues, `sync` from an enqueue to the end of the wait for it.",
+        |view, rows| {
+            for (account, [namespace, pod, uid, container, gpu, mig]) in accounts(view) {
+                let Some(gaps) = &account.gaps else { continue };
+                for (kind, lengths) in GapKind::ALL.into_iter().zip(gaps.0) {
+                    let labels = [namespace, pod, uid, container, gpu, mig, kind.label()];
+                    let below = BOUNDS.map(units::seconds).into_iter().zip(lengths.counts);
+                    rows.histogram(
+                        &labels,
+                        below,
+                        lengths.counts[BOUNDS.len()],
+                        units::seconds(lengths.nanos),
+                    );
+                }
+            }
+        },
+    ),
     counter(
         "warpmeter_pod_host_thread_seconds_total",
         Unit::Seconds,
@@ -255,6 +280,34 @@ const FAMILIES: &[Family] = &[
                         rows.push(&labels, units::seconds(nanos));
                     }
                 }
+            }
+        },
+    ),
+    counter(
+        "warpmeter_pod_pressure_seconds_total",
+        Unit::Seconds,
+        Level::Standard,
+        &["namespace", "pod", "pod_uid", "resource"],
+        "Time in which some thread of the pod waited for a resource, by the pressure files of its cgroup (version 2), \
+         since it was first seen to use a GPU.",
+        |view, rows| {
+            for (pod, totals) in pressures(view) {
+                let [namespace, name, uid] = pod_labels(pod);
+                for (resource, waited) in Resource::ALL.into_iter().zip(totals.waited) {
+                    rows.maybe(&[namespace, name, uid, resource.label()], waited.map(units::seconds));
+                }
+            }
+        },
+    ),
+    counter(
+        "warpmeter_pod_cpu_throttled_seconds_total",
+        Unit::Seconds,
+        Level::Standard,
+        &["namespace", "pod", "pod_uid"],
+        "Time of CPUs in which CPU limits held the pod and its containers back, since it was first seen to use a GPU.",
+        |view, rows| {
+            for (pod, totals) in pressures(view) {
+                rows.maybe(&pod_labels(pod), totals.throttled.map(units::seconds));
             }
         },
     ),
@@ -315,6 +368,10 @@ fn each(view: &View, rows: &mut Rows<'_>, read: impl Fn(&AccountView) -> Option<
 
 fn each_calls(view: &View, rows: &mut Rows<'_>, read: impl Fn(&Asked) -> f64) {
     each(view, rows, |account| account.calls.as_ref().map(&read));
+}
+
+fn pressures(view: &View) -> impl Iterator<Item = (&PodView, PressureTotals)> {
+    view.pods.iter().filter_map(|pod| pod.pressure.map(|totals| (pod, totals)))
 }
 
 fn pod_labels(pod: &PodView) -> [&str; 3] {

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Series {
+    pub(super) family: String,
     pub(super) name: String,
     pub(super) labels: BTreeMap<String, String>,
     pub(super) value: f64,
@@ -31,6 +32,7 @@ pub(super) fn any_names(text: &str) -> Vec<Series> {
     let mut all = Vec::new();
     let (mut families, mut seen) = (BTreeSet::new(), BTreeSet::new());
     let mut family = String::new();
+    let mut parts: &[&str] = &[""];
     // Only line feeds end lines: `str::lines` would take carriage returns away.
     for line in text.split('\n').filter(|line| !line.is_empty()) {
         if let Some(help) = line.strip_prefix("# HELP ") {
@@ -41,10 +43,12 @@ pub(super) fn any_names(text: &str) -> Vec<Series> {
         } else if let Some(kind) = line.strip_prefix("# TYPE ") {
             let (name, kind) = kind.split_once(' ').expect("a type");
             assert_eq!(name, family, "the type follows the help");
-            assert!(["counter", "gauge"].contains(&kind), "{kind}");
+            assert!(["counter", "gauge", "histogram"].contains(&kind), "{kind}");
+            parts = if kind == "histogram" { &["_bucket", "_sum", "_count"] } else { &[""] };
         } else {
-            let series = series(line);
-            assert_eq!(series.name, family, "series stand with their family");
+            let series = Series { family: family.clone(), ..series(line) };
+            let part = series.name.strip_prefix(&family).expect("series stand with their family");
+            assert!(parts.contains(&part), "{part} of {family}");
             assert!(series.value.is_finite());
             let key = format!("{}{:?}", series.name, series.labels);
             assert!(seen.insert(key.clone()), "{key} comes twice");
@@ -76,7 +80,7 @@ fn series(line: &str) -> Series {
     }
     let value = rest.strip_prefix(' ').expect("a space before the value");
     assert!(value.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.' || byte == b'-'), "{value:?}");
-    Series { name: name.to_owned(), labels, value: value.parse().expect("a number") }
+    Series { family: String::new(), name: name.to_owned(), labels, value: value.parse().expect("a number") }
 }
 
 /// A label value up to its closing quote, and what follows.

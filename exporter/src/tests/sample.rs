@@ -5,8 +5,10 @@ use std::sync::Arc;
 use warpmeter_core::fact::{Board, HealthState, Own, PodInfo, Source};
 use warpmeter_core::identity::{ContainerId, DeviceId, GpuId, MigId, Owner, PodUid};
 use warpmeter_core::inventory::{Authority, Counter, Driver, Gpu, Instance, Mig};
+use warpmeter_core::lengths::GapLengths;
+use warpmeter_core::pressure::{Corroboration, PressureTotals};
 use warpmeter_core::price::{Capacity, Date, Money, Origin, Price, Quote};
-use warpmeter_core::probe::{Asked, Doing, ThreadTotals};
+use warpmeter_core::probe::{Asked, Doing, Gap, GapKind, ThreadTotals};
 use warpmeter_core::ratio::Ppb;
 use warpmeter_core::state::{Class, State};
 use warpmeter_core::time::{MonoNs, SECOND};
@@ -252,9 +254,24 @@ fn accounts() -> Vec<AccountView> {
         copy_wait: SECOND / 4,
         sync_wait: 3 * SECOND,
     });
+    full.gaps = Some(Arc::new(gaps()));
     let mut list = vec![full, unnamed, half, ended, host, job];
     list.sort_by(|a, b| (&a.owner, &a.device).cmp(&(&b.owner, &b.device)));
     list
+}
+
+/// One drained gap of every length from 1 ns to a minute, and some between enqueues.
+fn gaps() -> GapLengths {
+    let mut gaps = GapLengths::default();
+    for log2 in 0..36 {
+        gaps.add(&gap(GapKind::Drained, log2, 1));
+    }
+    gaps.add(&gap(GapKind::Enqueue, 13, 123_456));
+    gaps
+}
+
+fn gap(kind: GapKind, log2: u8, ended: u64) -> Gap {
+    Gap { kind, log2, count: 0, total: 0, ended, lasted: ended << log2, doings: [0; Doing::COUNT] }
 }
 
 pub(super) fn pod_owner(uid: &str, container: &str) -> Owner {
@@ -279,6 +296,7 @@ pub(super) fn account(owner: Owner, gpu: &str, mig: Option<&str>, state: State, 
         energy_uj: None,
         energy_cost: None,
         calls: None,
+        gaps: None,
         memory_used: None,
         allocated: Some(Ppb::ONE),
         allocation_evidence: [seconds * SECOND, 0, 0],
@@ -308,6 +326,17 @@ fn pods() -> Vec<PodView> {
         callers: std::array::from_fn(|place| place as u64 * SECOND),
         others: [SECOND / 2; Doing::COUNT],
     });
+    full.pressure = Some(PressureTotals {
+        waited: [Some(12 * SECOND), Some(SECOND / 4), None],
+        throttled: Some(7 * SECOND + 500_000),
+    });
+    full.corroboration = Some(Corroboration {
+        leading: State::StalledCpuWait,
+        stalled: 20 * SECOND,
+        during: 55 * SECOND,
+        waited: Some(12 * SECOND),
+        throttled: Some(7 * SECOND),
+    });
     let mut ended = named("uid-4", "server-8");
     ended.ended = true;
     ended.utilization = Ppb::percent(1);
@@ -324,6 +353,8 @@ pub(super) fn pod(uid: &str) -> PodView {
         info: PodInfo::default(),
         threads: None,
         explanation: Arc::default(),
+        pressure: None,
+        corroboration: None,
     }
 }
 

@@ -37,7 +37,7 @@ fn close(a: f64, b: f64) -> bool {
 
 #[test]
 fn every_family_of_the_catalogue_is_alive() {
-    let names: BTreeSet<_> = read(&sample::view()).into_iter().map(|series| series.name).collect();
+    let names: BTreeSet<_> = read(&sample::view()).into_iter().map(|series| series.family).collect();
     let dead: Vec<_> = families().map(|family| family.name).filter(|name| !names.contains(*name)).collect();
     assert!(dead.is_empty(), "{dead:?}");
 }
@@ -240,4 +240,37 @@ fn what_was_encoded_before_never_shows() {
     check(&view);
     check(&empty);
     check(&sample::view());
+}
+
+#[test]
+fn a_histogram_has_rising_bounds_and_counts_and_its_last_bucket_is_its_count() {
+    let series = read(&sample::view());
+    let name = "warpmeter_pod_gap_duration_seconds";
+    let mut buckets = BTreeMap::<_, Vec<(f64, f64)>>::new();
+    for bucket in of(&series, &format!("{name}_bucket")) {
+        let mut labels = bucket.labels.clone();
+        let bound = labels.remove("le").unwrap().replace("+Inf", "inf").parse().unwrap();
+        buckets.entry(labels).or_default().push((bound, bucket.value));
+    }
+    assert_eq!(buckets.len(), 3, "one of each kind: {buckets:?}");
+    for (labels, buckets) in buckets {
+        let one = |part: &str| {
+            let all = of(&series, &format!("{name}{part}"));
+            all.into_iter().find(|series| series.labels == labels).unwrap().value
+        };
+        assert!(buckets.is_sorted_by(|a, b| a.0 < b.0 && a.1 <= b.1), "{buckets:?}");
+        let last = buckets.last().unwrap();
+        assert_eq!(last, &(f64::INFINITY, one("_count")));
+        match labels["kind"].as_str() {
+            "drained" => {
+                // One of 2⁰ ns, of 2¹ ns and so on: ten are shorter than 2¹⁰ ns.
+                let counts: Vec<f64> = buckets.iter().map(|bucket| bucket.1).collect();
+                let below = (10..36).step_by(2).map(f64::from);
+                assert_eq!(counts, below.chain([36.0]).collect::<Vec<_>>());
+                assert!(close(one("_sum"), 68.719_476_735), "{}", one("_sum"));
+            }
+            "enqueue" => assert!(close(one("_count"), 123_456.0)),
+            _ => assert!(close(one("_count"), 0.0) && close(one("_sum"), 0.0), "none yet is 0"),
+        }
+    }
 }

@@ -106,6 +106,9 @@ struct Step {
     /// Host work between two launches.
     #[arg(long, default_value_t = 0)]
     gap_us: u64,
+    /// Calms down after this many seconds: from then on a step has at least 20 ms of host work; 0 is never.
+    #[arg(long, default_value_t = 0.0)]
+    calm_after: f64,
     /// Writes a checkpoint after this many steps; 0 is never.
     #[arg(long, default_value_t = 0)]
     checkpoint_every: u64,

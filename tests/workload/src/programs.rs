@@ -27,6 +27,9 @@ pub(crate) enum ProgramError {
     Panic,
 }
 
+/// Host work of a step of a program that has calmed down.
+const CALM: Duration = Duration::from_millis(20);
+
 type Outcome = Result<Account, ProgramError>;
 
 /// Runs a program to its end.
@@ -132,6 +135,7 @@ struct Steps<'a> {
     host: u64,
     target: u64,
     bytes: usize,
+    begun: Instant,
 }
 
 impl<'a> Steps<'a> {
@@ -139,7 +143,7 @@ impl<'a> Steps<'a> {
         let bytes = plan.upload_kib << 10;
         let (host, target) =
             if bytes > 0 { (d.driver.pinned(bytes)?, d.driver.allocate(bytes)?) } else { (0, 0) };
-        Ok(Self { plan, host, target, bytes })
+        Ok(Self { plan, host, target, bytes, begun: Instant::now() })
     }
 
     fn run(&self, d: &mut Device<'_>) -> Result<(), ProgramError> {
@@ -147,7 +151,8 @@ impl<'a> Steps<'a> {
             d.driver.upload(self.target, self.host, self.bytes, d.stream)?;
             d.account.uploaded += self.bytes as u64;
         }
-        compute(Duration::from_micros(self.plan.host_us));
+        let calm = self.plan.calm_after > 0.0 && self.begun.elapsed().as_secs_f64() > self.plan.calm_after;
+        compute(Duration::from_micros(self.plan.host_us).max(if calm { CALM } else { Duration::ZERO }));
         d.launch(self.plan.kernels, Duration::from_micros(self.plan.gap_us))?;
         d.synchronize()?;
         d.account.steps += 1;

@@ -51,7 +51,7 @@ impl Fold {
             if let (Some(named), Some(process)) = (named, process) {
                 let owner = self.owner(process, held.get(&named));
                 if let Some(device) = instance_of(named, &owner, &gpus, &held) {
-                    self.ledger.post_calls(&owner, &device, &calls.asked);
+                    self.ledger.post_calls(&owner, &device, calls);
                 }
             }
         }

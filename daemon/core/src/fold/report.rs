@@ -7,7 +7,9 @@ use super::{Fold, GpuState, Recent};
 use crate::identity::{DeviceId, Owner, PodUid};
 use crate::inventory::Instance;
 use crate::ledger::DeviceAccount;
+use crate::pressure::States;
 use crate::ratio::Ppb;
+use crate::state::State;
 use crate::view::{AccountView, DeviceView, GpuView, NamespaceView, PodView, View};
 
 impl Fold {
@@ -107,6 +109,7 @@ impl Fold {
                     energy_uj: account.energy_uj,
                     energy_cost: account.energy_cost,
                     calls: account.calls,
+                    gaps: account.gaps.clone(),
                     memory_used: if ended { None } else { memory },
                     allocated: if ended {
                         None
@@ -151,9 +154,25 @@ impl Fold {
                 info: self.named.get(uid).map(|named| named.info.clone()).unwrap_or_default(),
                 threads: self.threads.get(uid).copied(),
                 explanation: Arc::new(self.explanations.get(uid).cloned().unwrap_or_default()),
+                pressure: self.pressures.totals(uid),
+                corroboration: self.pressures.corroboration(uid, self.now),
             });
         }
         views
+    }
+
+    /// Device time of a pod by state, over all its containers and devices.
+    pub(super) fn states_of(&self, pod: &PodUid) -> States {
+        let mut sums = [0; State::COUNT];
+        for (owner, accounts) in self.ledger.accounts() {
+            if !matches!(owner, Owner::Pod { uid, .. } if uid == pod) {
+                continue;
+            }
+            for account in accounts.values() {
+                sums.iter_mut().zip(account.states).for_each(|(sum, amount)| *sum += amount);
+            }
+        }
+        sums
     }
 
     fn conservation_error(&self) -> u64 {

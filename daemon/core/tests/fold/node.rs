@@ -198,7 +198,9 @@ impl Random {
         let gaps = (0..self.below(6)).map(|_| {
             let doings = self.doings();
             let kind = kinds[usize::try_from(self.below(3)).unwrap()];
-            Gap { kind, log2: 20, count: self.below(2000), total: doings.iter().sum(), doings }
+            let (total, log2) = (doings.iter().sum(), u8::try_from(self.below(40)).unwrap());
+            let (ended, lasted) = (self.below(2000), self.below(1 << 40));
+            Gap { kind, log2, count: self.below(2000), total, ended, lasted, doings }
         });
         let gaps = gaps.collect();
         Calls {

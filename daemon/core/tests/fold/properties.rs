@@ -1,9 +1,10 @@
 //! What holds of every node, however it behaves.
 
 use proptest::prelude::*;
-use warpmeter_core::fact::{Fact, Sample};
+use warpmeter_core::fact::{Fact, Sample, Source};
 use warpmeter_core::fold::Fold;
-use warpmeter_core::identity::{DeviceId, Owner};
+use warpmeter_core::identity::{DeviceId, Owner, PodUid};
+use warpmeter_core::pressure::{Pressure, Throttled};
 use warpmeter_core::settings::Settings;
 use warpmeter_core::time::SECOND;
 use warpmeter_core::view::View;
@@ -84,6 +85,12 @@ fn never_falls(before: &View, after: &View) {
         }
         assert!(new.used >= old.used && new.borrowed >= old.borrowed && new.profiled >= old.profiled);
         assert!(old.states.iter().zip(new.states).all(|(old, new)| new >= *old));
+        assert!(old.gaps.is_none() || new.gaps.is_some());
+        for (old, new) in old.gaps.iter().zip(&new.gaps) {
+            for (old, new) in old.0.iter().zip(new.0) {
+                assert!(new.nanos >= old.nanos && old.counts.iter().zip(new.counts).all(|(a, b)| b >= *a));
+            }
+        }
         assert!(new.energy_uj >= old.energy_uj && new.activity.engine >= old.activity.engine);
     }
     for old in &before.namespaces {
@@ -123,8 +130,45 @@ fn repeating(facts: &[Sample], random: &mut Random) -> Vec<Sample> {
     all
 }
 
+/// The same facts, and between them what the cgroups of pods say.
+fn pressed(facts: &[Sample], random: &mut Random) -> Vec<Sample> {
+    let mut all = facts.to_vec();
+    for sample in facts {
+        if random.chance(10) {
+            let pressure = Pressure {
+                pod: PodUid::new(format!("p{}", random.below(5))),
+                waited: std::array::from_fn(|_| random.chance(80).then(|| random.number())),
+                throttled: vec![Throttled { container: None, nanos: random.number() }],
+            };
+            all.push(Sample { source: Source::Host, fact: Fact::Pressure(pressure), ..sample.clone() });
+        }
+    }
+    all.sort();
+    all
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(cases()))]
+
+    #[test]
+    fn what_cgroups_say_corroborates_and_changes_no_amount(seed in any::<u64>()) {
+        let (settings, facts) = random(seed, 30);
+        let amounts = |facts: &[Sample]| {
+            let (_, mut views) = run(&settings, facts, |_| {});
+            for view in &mut views {
+                view.sources.clear();
+                for pod in &mut view.pods {
+                    let waited = pod.pressure.take().map_or([None; 3], |totals| totals.waited);
+                    let found = pod.corroboration.take();
+                    assert!(found.is_none_or(|found| found.waited.is_none_or(|more| {
+                        waited.iter().flatten().any(|total| *total >= more)
+                    })));
+                }
+            }
+            views
+        };
+        prop_assert_eq!(amounts(&pressed(&facts, &mut Random(seed))), amounts(&facts));
+    }
 
     #[test]
     fn pods_that_are_told_again_change_nothing(seed in any::<u64>()) {

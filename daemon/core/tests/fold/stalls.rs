@@ -23,7 +23,7 @@ const MS: u64 = 1_000_000;
 fn gap(kind: GapKind, count: u64, ms: u64, doing: Doing) -> Gap {
     let mut doings = [0; Doing::COUNT];
     doings[doing as usize] = ms * MS;
-    Gap { kind, log2: 26, count, total: ms * MS, doings }
+    Gap { kind, log2: 26, count, total: ms * MS, ended: count, lasted: ms * MS, doings }
 }
 
 /// What process `pid` asked of [`G`] in a second.

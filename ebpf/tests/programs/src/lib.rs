@@ -224,11 +224,13 @@ impl Probes {
 
     /// Its gaps of one kind, summed.
     pub fn gaps_of(&self, tgid: u32, kind: u64) -> GapSum {
-        let mut sum = GapSum { count: 0, total: 0, doings: [0; doing::COUNT] };
+        let mut sum = GapSum { count: 0, total: 0, ended: 0, lasted: 0, doings: [0; doing::COUNT] };
         for (key, gap) in self.gaps(tgid) {
             if u64::from(key.kind) == kind {
                 sum.count += gap.count;
                 sum.total += gap.total;
+                sum.ended += gap.ended;
+                sum.lasted += gap.lasted;
                 add(&mut sum.doings, &gap.doings);
             }
         }

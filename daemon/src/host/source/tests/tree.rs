@@ -76,7 +76,11 @@ pub(super) struct Tree {
 impl Tree {
     pub(super) fn new() -> Self {
         let directory = TempDir::new().unwrap();
-        let roots = HostRoots { proc: directory.path().join("proc"), dev: "/dev".into() };
+        let roots = HostRoots {
+            proc: directory.path().join("proc"),
+            dev: "/dev".into(),
+            cgroup: directory.path().join("cgroup"),
+        };
         fs::create_dir(&roots.proc).unwrap();
         let tree = Self { directory, source: HostSource::new(roots), seconds: NOW };
         // A root without any process is taken for none.

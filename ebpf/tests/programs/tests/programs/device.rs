@@ -253,6 +253,14 @@ fn snapshots_cut_gaps_without_losing_or_doubling_time() {
     // The last one was never followed by an enqueue; it is in no cut either if it began after the last.
     let steps = number(&report, "steps") as u64;
     assert!(drained.count == steps || drained.count + 1 == steps, "{} of {steps}", drained.count);
+    // Each was cut three times and more, and ended once, at its whole length.
+    assert!(drained.ended == steps || drained.ended + 1 == steps, "{} of {steps}", drained.ended);
+    let cut: u64 = drained.total.saturating_sub(drained.lasted);
+    assert!(drained.lasted <= drained.total && cut < ms(60), "{} of {} ns", drained.lasted, drained.total);
+    for (key, gap) in node.probes.gaps(pid).iter().filter(|(key, _)| u64::from(key.kind) == gap::DRAINED) {
+        assert!(gap.ended == 0 || 2 << key.log2 > ms(50), "{} gaps end after 2^{} ns", gap.ended, key.log2);
+        assert!(gap.lasted >> key.log2 >= gap.ended && gap.lasted < (gap.ended + 1) << (key.log2 + 1));
+    }
     let asleep = drained.doings[doing::TIMER as usize] + drained.doings[doing::CPU_WAIT as usize];
     assert!(
         asleep * 10 > drained.total * 9,
