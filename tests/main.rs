@@ -23,6 +23,7 @@ mod http;
 mod identities;
 mod kubelets;
 mod missing;
+mod monitors;
 mod owners;
 mod patience;
 mod prices;
