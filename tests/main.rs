@@ -25,6 +25,7 @@ mod http;
 mod identities;
 mod kubelets;
 mod missing;
+mod monitors;
 mod owners;
 mod patience;
 mod pressure;

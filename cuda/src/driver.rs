@@ -10,6 +10,7 @@ use warpmeter_core::time::{MonoNs, SECOND};
 
 use crate::absent::{Absent, Known};
 use crate::clock;
+use crate::cupti::{self, Monitors};
 use crate::gpu::{Gpu, LEARNING_PAUSE, Tools};
 use crate::nvml::Fault;
 use crate::nvml::sys::{Device, Library};
@@ -31,6 +32,7 @@ pub(crate) struct Driver<'a> {
     gpus: Vec<Gpu>,
     absent: Absent,
     faults: xid::Queue,
+    monitors: Monitors,
     tools: Tools,
     /// As sent last.
     inventory: Option<Inventory>,
@@ -50,6 +52,7 @@ impl<'a> Driver<'a> {
         library: Rc<Library>,
         options: &'a Options,
         known: &'a mut Known,
+        monitors: Monitors,
         tools: Tools,
     ) -> Self {
         Self {
@@ -61,6 +64,7 @@ impl<'a> Driver<'a> {
             known,
             gpus: Vec::new(),
             absent: Absent::default(),
+            monitors,
             tools,
             inventory: None,
             count: 0,
@@ -99,6 +103,7 @@ impl<'a> Driver<'a> {
         let mut lost = None;
         for mut gpu in std::mem::take(&mut self.gpus) {
             let name = gpu.info.pci_bus_id.clone();
+            self.sample(&mut gpu, outlet);
             let (facts, fault) = outlet.touching(&name, || gpu.poll(&mut self.tools));
             for fact in facts {
                 outlet.fact(fact);
@@ -112,6 +117,7 @@ impl<'a> Driver<'a> {
                     self.faults.forget(&name);
                     let (info, device) = (gpu.info.clone(), gpu.device().clone());
                     self.absent.put(info, Some(device), fault.reason(), clock::now());
+                    self.let_go(&name, outlet);
                     // Its samples go back to the driver, which is a call like any other.
                     outlet.touching(&name, || drop(gpu));
                 }
@@ -124,6 +130,50 @@ impl<'a> Driver<'a> {
             None => {}
         }
         Ok(disturbed)
+    }
+
+    /// Collects what a GPU's performance monitor sampled, if it is sampled. Calls of CUPTI are announced under names of
+    /// their own: should they hang, or end this process, the next does without them and reads all else.
+    fn sample(&mut self, gpu: &mut Gpu, outlet: &mut Outlet<'_>) {
+        let name = cupti::name(&gpu.info.pci_bus_id);
+        if !gpu.is_sampled() || self.is_skipped(cupti::LIBRARY) || self.is_skipped(&name) {
+            return;
+        }
+        let Self { monitors, tools, .. } = self;
+        if monitors.opens_now() {
+            outlet.touching(cupti::LIBRARY, || monitors.open());
+        }
+        let place = gpu.info.pci_bus_id.clone();
+        outlet.touching(&name, || {
+            gpu.collect(|samples, peak| monitors.collect(&place, peak, samples, &mut tools.sieve));
+        });
+    }
+
+    /// Empties the performance monitors' buffers between rounds that are far apart.
+    pub(crate) fn drain(&mut self, outlet: &mut Outlet<'_>) {
+        for mut gpu in std::mem::take(&mut self.gpus) {
+            self.sample(&mut gpu, outlet);
+            self.gpus.push(gpu);
+        }
+        outlet.alive();
+    }
+
+    /// Lets go of a GPU's performance monitor.
+    fn let_go(&mut self, pci_bus_id: &str, outlet: &mut Outlet<'_>) {
+        if self.monitors.holds(pci_bus_id) {
+            outlet.touching(&cupti::name(pci_bus_id), || self.monitors.let_go(pci_bus_id));
+        }
+    }
+
+    /// Ends the use of the driver. Whether its CUDA library was started, which works once in a process.
+    pub(crate) fn close(mut self, outlet: &mut Outlet<'_>) -> bool {
+        for name in self.monitors.held() {
+            self.let_go(&name, outlet);
+        }
+        let started = self.monitors.used();
+        // Closes the library too.
+        outlet.touching(Report::DRIVER, || drop(self));
+        started
     }
 
     /// How well it works, with all that is missing.
@@ -168,6 +218,7 @@ impl<'a> Driver<'a> {
         for gpu in before {
             let name = gpu.info.pci_bus_id.clone();
             self.faults.forget(&name);
+            self.let_go(&name, outlet);
             outlet.touching(&name, || drop(gpu));
         }
         self.take_in(opened, outlet);
@@ -204,10 +255,17 @@ impl<'a> Driver<'a> {
         }
         let position = before.iter().position(|gpu| gpu.info.pci_bus_id == pci_bus_id);
         let same = position.map(|position| before.swap_remove(position));
+        let sampled = same.as_ref().is_some_and(Gpu::is_sampled);
         let outcome = outlet.touching(&pci_bus_id, || look_again(same, device, &pci_bus_id, index));
         match outcome {
             Ok(Look::Same(gpu)) => self.gpus.push(gpu),
-            Ok(Look::Opened(gpu, since)) => opened.push((gpu, since)),
+            Ok(Look::Opened(gpu, since)) => {
+                if sampled {
+                    // It is sampled anew, or in MIG mode not at all.
+                    self.let_go(&pci_bus_id, outlet);
+                }
+                opened.push((gpu, since));
+            }
             Err(fault) if fault.is_driver_gone() => return Err(fault),
             Err(fault) => {
                 self.faults.forget(&pci_bus_id);

@@ -1,6 +1,7 @@
 //! One GPU: what it can say, found out once. What it says is in [`poll`].
 
 mod poll;
+mod sampled;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -11,6 +12,7 @@ use warpmeter_core::time::MonoNs;
 
 use crate::board;
 use crate::clock::{self, Wall};
+use crate::cupti::{Peak, PmSampling, Samples};
 use crate::gpm::{self, Gives, Pair, Sampler};
 use crate::mig::Layout;
 use crate::nvml::Fault;
@@ -27,6 +29,8 @@ pub(crate) const LEARNING_PAUSE: Duration = Duration::from_millis(110);
 pub(crate) struct Tools {
     pub(crate) buffer: GpmBuffer,
     pub(crate) sieve: Sieve,
+    /// What is wanted of performance monitors, if anything is.
+    pub(crate) wanted: Option<PmSampling>,
     /// Nanoseconds between polls.
     pub(crate) period: u64,
 }
@@ -54,6 +58,12 @@ pub(crate) struct Gpu {
     oldest: Option<GpmSample>,
     profiles: Vec<Profile>,
     cursor: Option<Cursor>,
+    /// What its performance monitor counted, if that is its authority of SM figures.
+    samples: Option<Samples>,
+    /// Why there is nothing new in it.
+    unsampled: Option<String>,
+    /// What bounds its memory traffic, if it says.
+    peak: Option<Peak>,
     /// The end of the last reading.
     end: MonoNs,
     missing: BTreeSet<String>,
@@ -98,6 +108,9 @@ impl Gpu {
             oldest: None,
             profiles: Vec::new(),
             cursor: None,
+            samples: None,
+            unsampled: None,
+            peak: None,
             end: now,
             missing: BTreeSet::new(),
             lasting: BTreeSet::new(),
@@ -244,7 +257,7 @@ impl Gpu {
         for pair in self.pairs() {
             pair.start(&mut tools.buffer);
         }
-        self.choose();
+        self.choose(tools.wanted.as_ref());
     }
 
     fn pairs(&mut self) -> impl Iterator<Item = &mut Pair> {
@@ -264,7 +277,7 @@ impl Gpu {
     }
 
     /// Chooses the authorities, once.
-    fn choose(&mut self) {
+    fn choose(&mut self, wanted: Option<&PmSampling>) {
         let gives = self.parts.iter().find_map(|unit| unit.pair.as_ref()).map(Pair::gives);
         self.engine = if gives.is_some() {
             Engine::Gpm
@@ -276,7 +289,9 @@ impl Gpu {
             }
             Engine::Nothing
         };
-        self.info.authority = authority(self.engine, gives.unwrap_or_default(), self.cursor.is_some());
+        let sampled = self.choose_samples(wanted);
+        let gives = gives.unwrap_or_default();
+        self.info.authority = authority(self.engine, gives, sampled, self.cursor.is_some());
     }
 
     fn has_ring(&mut self) -> bool {
@@ -307,7 +322,7 @@ impl Gpu {
 
     /// What it should give and does not.
     pub(crate) fn missing(&self) -> impl Iterator<Item = &String> {
-        self.missing.iter().chain(&self.lasting)
+        self.missing.iter().chain(&self.lasting).chain(&self.unsampled)
     }
 
     /// The GPU's device.
@@ -321,8 +336,8 @@ impl Gpu {
     }
 }
 
-/// Which counter is believed for which quantity.
-fn authority(engine: Engine, gpm: Gives, process_use: bool) -> Authority {
+/// Which counter is believed for which quantity. Who wants the performance monitor sampled wants its figures.
+fn authority(engine: Engine, gpm: Gives, sampled: bool, process_use: bool) -> Authority {
     Authority {
         engine: match engine {
             Engine::Gpm => gpm.engine.then_some(Counter::Gpm),
@@ -330,6 +345,7 @@ fn authority(engine: Engine, gpm: Gives, process_use: bool) -> Authority {
             Engine::Nothing => None,
         },
         sm: match gpm {
+            _ if sampled => Some(Counter::PmSampling),
             Gives { sm_cycles: true, .. } => Some(Counter::GpmCycles),
             Gives { sm_active: true, .. } => Some(Counter::Gpm),
             Gives { .. } => None,
@@ -344,14 +360,21 @@ mod tests {
 
     #[test]
     fn each_gpu_has_its_own_authorities() {
-        let hopper = authority(Engine::Gpm, Gives { engine: true, sm_active: true, sm_cycles: true }, true);
+        let all = Gives { engine: true, sm_active: true, sm_cycles: true };
+        let hopper = authority(Engine::Gpm, all, false, true);
         assert_eq!((hopper.engine, hopper.sm), (Some(Counter::Gpm), Some(Counter::GpmCycles)));
-        let averages =
-            authority(Engine::Gpm, Gives { engine: true, sm_active: true, sm_cycles: false }, true);
+        let on_request = authority(Engine::Gpm, all, true, true);
+        assert_eq!((on_request.engine, on_request.sm), (Some(Counter::Gpm), Some(Counter::PmSampling)));
+        let averages = authority(Engine::Gpm, Gives { sm_cycles: false, ..all }, false, true);
         assert_eq!(averages.sm, Some(Counter::Gpm));
-        let old = authority(Engine::Ring, Gives::default(), true);
+        let sampled = authority(Engine::Ring, Gives::default(), true, true);
+        assert_eq!(
+            (sampled.engine, sampled.sm),
+            (Some(Counter::UtilizationSamples), Some(Counter::PmSampling))
+        );
+        let old = authority(Engine::Ring, Gives::default(), false, true);
         assert_eq!((old.engine, old.sm), (Some(Counter::UtilizationSamples), None));
         assert_eq!(old.processes, Some(Counter::ProcessUtilization));
-        assert_eq!(authority(Engine::Nothing, Gives::default(), false), Authority::default());
+        assert_eq!(authority(Engine::Nothing, Gives::default(), false, false), Authority::default());
     }
 }

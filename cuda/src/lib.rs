@@ -7,13 +7,14 @@
 //!
 //! From the outside in: [`run()`] opens and reopens the driver · `driver` lists the GPUs and makes the rounds, with
 //! `absent` for those that cannot be read and `xid` for faults · `gpu` reads one of them · `gpm`, `ring`, `process_use`, `processes`, `board`, `mig` each turn one kind of answer into
-//! facts · `sieve` keeps back what cannot be · `support` remembers what a device does not answer · `nvml` makes the
+//! facts · `cupti` samples the performance monitor where that is wanted · `sieve` keeps back what cannot be · `support` remembers what a device does not answer · `nvml` makes the
 //! calls.
 #![deny(unsafe_code)]
 
 mod absent;
 mod board;
 mod clock;
+mod cupti;
 mod driver;
 mod gpm;
 mod gpu;
@@ -31,6 +32,7 @@ mod sieve;
 mod support;
 mod xid;
 
+pub use cupti::{Architecture, DEFAULT_CUPTI_LIBRARIES, PmSampling, find_cupti};
 pub use library::{DEFAULT_LIBRARIES, Rejected, Search, find_library};
 pub use report::{Ending, Options, Report};
 pub use run::run;

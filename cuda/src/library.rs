@@ -49,24 +49,32 @@ pub struct Rejected {
 /// Looks at every candidate, a directory or a file, without loading any. No candidates stand for
 /// [`DEFAULT_LIBRARIES`].
 pub fn find_library(candidates: &[PathBuf]) -> Search {
-    let defaults: Vec<PathBuf>;
+    find(candidates, &DEFAULT_LIBRARIES, &[NAME])
+}
+
+/// The same for a library with any of these names. No candidates stand for `defaults`.
+pub(crate) fn find(candidates: &[PathBuf], defaults: &[&str], names: &[&str]) -> Search {
+    let usual: Vec<PathBuf>;
     let candidates = if candidates.is_empty() {
-        defaults = DEFAULT_LIBRARIES.iter().map(PathBuf::from).collect();
-        &defaults
+        usual = defaults.iter().map(PathBuf::from).collect();
+        &usual
     } else {
         candidates
     };
     let mut search = Search { found: Vec::new(), rejected: Vec::new() };
     for candidate in candidates {
-        let path = if candidate.is_dir() || candidate.extension().is_none() {
-            candidate.join(NAME)
+        let directory = candidate.is_dir() || candidate.extension().is_none();
+        let paths = if directory {
+            names.iter().map(|name| candidate.join(name)).collect()
         } else {
-            candidate.clone()
+            vec![candidate.clone()]
         };
-        match examine(&path) {
-            Ok(()) if search.found.contains(&path) => {}
-            Ok(()) => search.found.push(path),
-            Err(reason) => search.rejected.push(Rejected { path, reason }),
+        for path in paths {
+            match examine(&path) {
+                Ok(()) if search.found.contains(&path) => {}
+                Ok(()) => search.found.push(path),
+                Err(reason) => search.rejected.push(Rejected { path, reason }),
+            }
         }
     }
     search

@@ -8,6 +8,7 @@ use std::time::Duration;
 use warpmeter_core::fact::{Fact, Sample, Source};
 
 use crate::clock;
+use crate::cupti::PmSampling;
 
 /// What the nvidia process is told.
 #[derive(Debug, Clone)]
@@ -23,11 +24,19 @@ pub struct Options {
     /// PCI bus ids of the GPUs by index, as last seen, so that one in `skip` is left alone without asking where it
     /// is. Taken at its word only while the driver shows as many GPUs.
     pub known: Vec<String>,
+    /// What is wanted of the performance monitors; nothing unless asked for, since each has one owner on the machine.
+    pub cupti: Option<PmSampling>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { libraries: Vec::new(), period: Duration::from_secs(1), skip: Vec::new(), known: Vec::new() }
+        Self {
+            libraries: Vec::new(),
+            period: Duration::from_secs(1),
+            skip: Vec::new(),
+            known: Vec::new(),
+            cupti: None,
+        }
     }
 }
 
@@ -38,7 +47,8 @@ pub enum Report {
     Sample(Sample),
     /// Calls that concern this device follow. If nothing else does, the process hangs in them.
     Touch {
-        /// The PCI bus id; `index-N` before that is known; [`Report::DRIVER`] for calls that concern no device.
+        /// The PCI bus id; `index-N` before that is known; [`Report::DRIVER`] for calls that concern no device; `cupti`,
+        /// alone or with a PCI bus id after it, for calls of CUPTI.
         pci_bus_id: String,
     },
     /// It is back from them, or waits outside of any.
@@ -55,8 +65,8 @@ impl Report {
 pub enum Ending {
     /// Nobody listens any more.
     Closed,
-    /// The library's file was exchanged while this process cannot let go of the old one: only a new process can
-    /// open the new one.
+    /// The library's file was exchanged, or the driver went away, while this process cannot let go of the old one:
+    /// only a new process can open the new one.
     Outdated,
 }
 

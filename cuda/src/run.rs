@@ -12,6 +12,7 @@ use warpmeter_core::time::{MonoNs, SECOND};
 
 use crate::absent::Known;
 use crate::clock::{self, Pace};
+use crate::cupti::{self, Monitors};
 use crate::driver::Driver;
 use crate::gpu::Tools;
 use crate::library::{Search, find_library, is_outdated};
@@ -40,10 +41,12 @@ pub fn run(options: &Options, emit: &mut dyn FnMut(Report) -> ControlFlow<()>) -
         match open(&search, &mut outlet) {
             Ok((library, path)) => {
                 body.pause = FIRST_PAUSE;
-                if let Some(health) = body.serve(library, options, pace, &mut outlet) {
+                let monitors = Monitors::new(options.cupti.clone(), &path, pace.period());
+                let (gone, started) = body.serve(library, monitors, options, pace, &mut outlet);
+                if let Some(health) = gone {
                     body.down(health, &mut outlet);
                 }
-                if is_outdated(&path) {
+                if started || is_outdated(&path) {
                     return Ending::Outdated;
                 }
             }
@@ -136,17 +139,25 @@ impl Default for Body {
 }
 
 impl Body {
-    /// Rounds on the period's boundaries until the driver goes away, which gives the reason, or nobody listens.
+    /// Rounds on the period's boundaries until the driver goes away, which gives the reason, or nobody listens. Says
+    /// also whether the driver's CUDA library was started.
     fn serve(
         &mut self,
         library: Rc<Library>,
+        monitors: Monitors,
         options: &Options,
         pace: Pace,
         outlet: &mut Outlet<'_>,
-    ) -> Option<String> {
-        let tools = Tools { buffer: GpmBuffer::new(), sieve: Sieve::default(), period: pace.period() };
+    ) -> (Option<String>, bool) {
+        let tools = Tools {
+            buffer: GpmBuffer::new(),
+            sieve: Sieve::default(),
+            wanted: options.cupti.clone(),
+            period: pace.period(),
+        };
         let mut known = std::mem::take(&mut self.known);
-        let mut driver = outlet.touching(Report::DRIVER, || Driver::new(library, options, &mut known, tools));
+        let mut driver =
+            outlet.touching(Report::DRIVER, || Driver::new(library, options, &mut known, monitors, tools));
         self.empty = false;
         let gone = loop {
             let began = clock::now();
@@ -161,12 +172,17 @@ impl Body {
             if outlet.closed() {
                 break None;
             }
-            std::thread::sleep(Duration::from_nanos(pace.sleep(began, clock::now())));
+            let mut left = pace.sleep(began, clock::now());
+            while left > cupti::DRAIN && options.cupti.is_some() {
+                std::thread::sleep(Duration::from_nanos(cupti::DRAIN));
+                driver.drain(outlet);
+                left = pace.sleep(began, clock::now());
+            }
+            std::thread::sleep(Duration::from_nanos(left));
         };
-        // Closes the library too.
-        outlet.touching(Report::DRIVER, || drop(driver));
+        let started = driver.close(outlet);
         self.known = known;
-        gone
+        (gone, started)
     }
 
     fn down(&mut self, reason: String, outlet: &mut Outlet<'_>) {

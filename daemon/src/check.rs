@@ -12,7 +12,7 @@ use std::time::Duration;
 use warpmeter_core::fact::{HealthState, Source};
 use warpmeter_core::inventory::Counter;
 use warpmeter_core::view::{GpuView, View};
-use warpmeter_cuda::find_library;
+use warpmeter_cuda::{find_cupti, find_library};
 use warpmeter_ebpf::{features, libraries, probes};
 
 use crate::bpf::Enabled;
@@ -77,6 +77,7 @@ pub fn check(config: &Config, prefix: Vec<OsString>) -> Findings {
     address(config, &mut findings);
     guard(config, &mut findings);
     library(&config.libraries, &mut findings);
+    cupti(config, &mut findings);
     let patience = patience(config);
     let options = Options { duration: Some(WATCH), patience, prefix, ..Options::default() };
     let watched = run::run(config, options);
@@ -181,6 +182,25 @@ fn library(candidates: &[PathBuf], findings: &mut Findings) {
     }
 }
 
+/// The library that samples performance monitors, where that is wanted.
+fn cupti(config: &Config, findings: &mut Findings) {
+    if !config.cupti.enabled {
+        return;
+    }
+    let search = find_cupti(&config.cupti.libraries);
+    match search.found.first() {
+        Some(path) => {
+            findings.add("driver", Mark::Works, format!("PM sampling: library {}", path.display()), "");
+        }
+        None => findings.add(
+            "driver",
+            Mark::Missing,
+            "PM sampling: no libcupti was found",
+            "install the CUDA toolkit's CUPTI (12.8 or later), or name its directory in [cupti] libraries",
+        ),
+    }
+}
+
 fn node(config: &Config, view: &View, findings: &mut Findings) {
     for source in &view.sources {
         let (section, remedy) = match source.source {
@@ -267,7 +287,8 @@ fn devices(gpu: &GpuView, findings: &mut Findings) {
             "GPUs",
             Mark::Degraded,
             what,
-            "SM activity and occupancy take GPM (Hopper and later); here only engine activity is known",
+            "SM activity and occupancy take GPM (Hopper and later), or [cupti] enabled = true; here only engine activity \
+             is known",
         ),
         (None, _) => findings.add(
             "GPUs",

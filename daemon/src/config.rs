@@ -1,5 +1,6 @@
 //! The configuration file: TOML, every key optional, every problem reported at once with its place.
 
+mod cupti;
 mod http;
 mod price;
 mod reader;
@@ -16,6 +17,7 @@ use crate::kubelet::KubeletOptions;
 use crate::names::{LabelKeys, NamesOptions};
 use crate::prices::PriceOptions;
 
+pub use cupti::CuptiOptions;
 pub use http::HttpOptions;
 use reader::Section;
 pub use reader::{Placed, Problem};
@@ -63,6 +65,8 @@ pub struct Config {
     pub control: Option<PathBuf>,
     /// Whether the CUDA driver library and the scheduler are probed.
     pub probes: Enabled,
+    /// Whether performance monitors are sampled.
+    pub cupti: CuptiOptions,
     /// How much is exported.
     pub level: Level,
     /// What is said of prices.
@@ -89,6 +93,7 @@ impl Default for Config {
             infer: None,
             control: Some(crate::control::SOCKET.into()),
             probes: Enabled::Auto,
+            cupti: CuptiOptions::default(),
             level: Level::Standard,
             price: PriceOptions::default(),
             settings: Settings::default(),
@@ -179,6 +184,7 @@ impl Config {
                 "enabled" => section.set(key, &mut config.probes, values::enabled),
                 _ => false,
             }),
+            "cupti" => cupti::read(section, &mut config.cupti),
             "metrics" => section.read(&["level"], |section, key| match key {
                 "level" => section.set(key, &mut config.level, values::level),
                 _ => false,

@@ -13,6 +13,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use warpmeter_core::fact::Sample;
+use warpmeter_cuda::{Architecture, PmSampling};
 
 pub use child::run as run_child;
 pub use gate::Gate;
@@ -30,6 +31,31 @@ pub struct Orders {
     pub skip: Vec<String>,
     /// PCI bus ids of all GPUs by index, as last seen.
     pub known: Vec<String>,
+    /// What is wanted of the performance monitors, if anything is.
+    pub cupti: Option<Sampling>,
+}
+
+/// What is wanted of the performance monitors: [`PmSampling`] in words.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sampling {
+    libraries: Vec<PathBuf>,
+    architectures: Vec<String>,
+    devices: Vec<String>,
+}
+
+impl From<PmSampling> for Sampling {
+    fn from(wanted: PmSampling) -> Self {
+        let architectures = wanted.architectures.iter().map(|it| it.name().to_owned()).collect();
+        Self { libraries: wanted.libraries, architectures, devices: wanted.devices }
+    }
+}
+
+impl From<Sampling> for PmSampling {
+    fn from(sampling: Sampling) -> Self {
+        let architectures = sampling.architectures.iter().filter_map(|name| Architecture::named(name));
+        let architectures = architectures.collect();
+        Self { libraries: sampling.libraries, architectures, devices: sampling.devices }
+    }
 }
 
 /// A line from the process.

@@ -134,6 +134,7 @@ async fn watch_node(config: &Config, options: Options) -> Result<Arc<Page>, RunE
         period: settings.window,
         skip: Vec::new(),
         known: Vec::new(),
+        cupti: config.cupti.wanted().map(Into::into),
     };
     let arguments = options.prefix.iter().cloned().chain(["nvidia".into()]).collect();
     let gate = Arc::new(Gate::default());

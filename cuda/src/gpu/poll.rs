@@ -37,6 +37,7 @@ impl Gpu {
             self.gpm_failed(fault);
         }
         let (levels, links) = self.measure(tools);
+        let links = self.traffic(links);
         let board = board::read(&self.device, links, &mut self.support, now, &mut tools.sieve);
         let mut parts: Vec<Part> =
             self.parts.iter().zip(levels).map(|(unit, levels)| part(unit, levels)).collect();
@@ -145,15 +146,21 @@ impl Gpu {
         if let (Engine::Ring, [part]) = (self.engine, parts.as_mut_slice()) {
             part.engine = level;
         }
+        if let [part] = parts.as_mut_slice() {
+            self.sample(during, part);
+        }
         self.end = during.end();
         facts.push(Fact::Reading(Box::new(Reading { gpu: self.info.id.clone(), during, board, parts })));
         facts
     }
 
     /// A reading of the past: the present's gauges and processes are not its.
-    fn engine_only(&self, during: Interval, level: Option<&Level>) -> Fact {
+    fn engine_only(&mut self, during: Interval, level: Option<&Level>) -> Fact {
         let levels = || Levels { engine: level.cloned(), ..Levels::default() };
-        let parts = self.parts.iter().map(|unit| part(unit, levels())).collect();
+        let mut parts: Vec<Part> = self.parts.iter().map(|unit| part(unit, levels())).collect();
+        if let [part] = parts.as_mut_slice() {
+            self.sample(during, part);
+        }
         Fact::Reading(Box::new(Reading { gpu: self.info.id.clone(), during, board: Board::default(), parts }))
     }
 

@@ -135,7 +135,7 @@ pub struct Part {
 pub enum Level {
     /// The average over the reading's interval.
     Ratio(Ppb),
-    /// Cycles counted in the reading's interval.
+    /// Cycles counted in the reading's interval, or nanoseconds of it: whatever the two have in common.
     Cycles {
         /// Those that were active.
         active: u64,

@@ -110,6 +110,8 @@ pub enum Counter {
     UtilizationSamples,
     /// NVML's per-process utilisation.
     ProcessUtilization,
+    /// CUPTI's sampling of the performance monitor.
+    PmSampling,
 }
 
 impl Counter {
@@ -120,6 +122,7 @@ impl Counter {
             Self::GpmCycles => "gpm_cycles",
             Self::UtilizationSamples => "utilization_samples",
             Self::ProcessUtilization => "process_utilization",
+            Self::PmSampling => "pm_sampling",
         }
     }
 }

@@ -2,6 +2,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use warpmeter_core::price::{BuiltIn, Capacity, Price, Quote};
+use warpmeter_cuda::Architecture;
 
 use super::{Config, Enabled, Level, Pods, Problem};
 
@@ -68,6 +69,11 @@ fn every_key_is_taken() {
         equal_split = true
         [bpf]
         enabled = false
+        [cupti]
+        enabled = true
+        libraries = ["/usr/local/cuda/extras/CUPTI/lib64"]
+        architectures = ["ampere", "hopper"]
+        devices = ["GPU-1", "0000:17:00.0"]
         [metrics]
         level = "minimal"
         [price]
@@ -99,6 +105,9 @@ fn every_key_is_taken() {
     assert!(config.http.tls_certificate.is_some() && config.http.client_ca.is_some());
     assert!(config.http.token_file.is_some() && config.http.compat_dcgm);
     assert_eq!((config.libraries.len(), config.control), (2, None));
+    let cupti = config.cupti.wanted().unwrap();
+    assert_eq!((cupti.libraries.len(), cupti.devices.len()), (1, 2));
+    assert_eq!(cupti.architectures, [Architecture::Ampere, Architecture::Hopper]);
     assert_eq!((config.node.as_str(), config.level), ("n1", Level::Minimal));
     let settings = config.settings;
     assert_eq!(
@@ -163,6 +172,28 @@ fn a_source_of_pods_and_a_file_that_do_not_agree_are_a_problem_beside_all_others
     // What is wrong in itself is one problem, not two.
     for text in ["[pods]\nsource = \"file\"\nfile = 3\n", "[pods]\nsource = 3\nfile = \"/p\"\n"] {
         assert_eq!(problems(text).len(), 1, "{text}");
+    }
+}
+
+#[test]
+fn performance_monitors_are_left_alone_unless_asked_for() {
+    assert_eq!(Config::parse("").unwrap().cupti.wanted(), None);
+    assert_eq!(Config::parse("[cupti]\narchitectures = [\"hopper\"]").unwrap().cupti.wanted(), None);
+    let wanted = Config::parse("[cupti]\nenabled = true").unwrap().cupti.wanted().unwrap();
+    assert_eq!(
+        wanted.architectures,
+        Architecture::WITHOUT_GPM,
+        "Hopper has GPM, and is sampled on request only"
+    );
+    for (text, wants) in [
+        ("architectures = [\"volta\"]", "turing, ampere, ada, hopper, blackwell, got \"volta\""),
+        ("architectures = \"ampere\"", "wants a list of turing"),
+        ("devices = [\"0\"]", "got \"0\""),
+        ("enabled = \"auto\"", "wants true or false"),
+        ("interval = \"1s\"", "unknown key `interval` in [cupti]"),
+    ] {
+        let found = problems(&format!("[cupti]\n{text}\n"));
+        assert!(found.len() == 1 && found[0].contains(wants), "{text}: {found:?}");
     }
 }
 

@@ -25,6 +25,7 @@ pub fn run(orders: &str) -> Result<(), serde_json::Error> {
         period: Duration::from_nanos(orders.period),
         skip: orders.skip,
         known: orders.known,
+        cupti: orders.cupti.map(Into::into),
     };
     let mut out = std::io::stdout().lock();
     let mut line = Vec::new();

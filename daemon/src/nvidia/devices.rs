@@ -31,6 +31,18 @@ impl Bad {
     }
 }
 
+/// Before the PCI bus id of a device whose performance monitor is meant, or alone: all of them.
+pub(super) const CUPTI: &str = "cupti";
+
+/// What a name that was touched stands for.
+fn thing(name: &str) -> String {
+    match name.strip_prefix(CUPTI) {
+        Some("") => "PM sampling".to_owned(),
+        Some(device) => format!("PM sampling of GPU{device}"),
+        None => format!("GPU {name}"),
+    }
+}
+
 /// All devices that were seen, and those that are left alone, by PCI bus id.
 #[derive(Debug)]
 pub(super) struct Devices {
@@ -118,8 +130,8 @@ impl Devices {
         if !matches!(health.state, HealthState::Up | HealthState::Degraded) {
             return;
         }
-        let mut reasons: Vec<String> =
-            self.left_alone().map(|(device, bad)| format!("GPU {device} is {}", bad.sentence())).collect();
+        let sentence = |(name, bad): (&String, &Bad)| format!("{} is {}", thing(name), bad.sentence());
+        let mut reasons: Vec<String> = self.left_alone().map(sentence).collect();
         if !reasons.is_empty() {
             health.state = HealthState::Degraded;
             reasons.extend(Some(std::mem::take(&mut health.reason)).filter(|reason| !reason.is_empty()));
@@ -213,6 +225,23 @@ mod tests {
             assert!(downs[0].unwrap().ends_with("did not return within 3s"), "{downs:?}");
             assert!(downs[1].unwrap().ends_with("signal 6") && downs[2].is_none(), "{downs:?}");
         }
+    }
+
+    #[test]
+    fn a_monitor_that_is_left_alone_is_not_its_gpu() {
+        let mut devices = Devices::new(SKIP);
+        devices.complete(&mut inventory(&[gpu(0, None)]));
+        devices.blame("cupti bus:0".into(), "x".into(), Instant::now());
+        devices.blame("cupti".into(), "y".into(), Instant::now());
+        let reason = health(&devices, HealthState::Up, "").reason;
+        assert_eq!(
+            reason,
+            "PM sampling is left alone for 1m: y; PM sampling of GPU bus:0 is left alone for 1m: x"
+        );
+        assert_eq!(devices.skipped(), ["cupti", "cupti bus:0"]);
+        let mut listed = inventory(&[gpu(0, None)]);
+        devices.complete(&mut listed);
+        assert_eq!(listed.gpus, [gpu(0, None)], "the GPU is read on");
     }
 
     #[test]

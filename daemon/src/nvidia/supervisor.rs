@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use warpmeter_core::fact::{Fact, Health, HealthState, Sample, Source};
 
-use super::devices::Devices;
+use super::devices::{CUPTI, Devices};
 use super::gate::Part;
 use super::{Gate, Message, Orders};
 use crate::clock::pause;
@@ -121,7 +121,9 @@ impl Supervisor {
                 End::Retry => wait = self.timing.restart,
                 End::Hung { at: Some(device) } if device != DRIVER => {
                     let hang = self.timing.hang;
-                    self.blame(device, format!("a driver call on it did not return within {hang:?}"));
+                    let call =
+                        if device.starts_with(CUPTI) { "a call of CUPTI" } else { "a driver call on it" };
+                    self.blame(device, format!("{call} did not return within {hang:?}"));
                     wait = self.timing.restart;
                 }
                 End::Died { at: Some(device), how } if device != DRIVER => {
@@ -156,6 +158,8 @@ impl Supervisor {
         Command::new(&self.program)
             .args(&self.arguments)
             .arg(serde_json::to_string(&orders)?)
+            // What is hidden from CUDA programs is none of its concern.
+            .env_remove("CUDA_VISIBLE_DEVICES")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn()

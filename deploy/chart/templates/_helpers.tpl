@@ -56,6 +56,9 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 {{/* Where the host's driver is mounted, if the container is privileged. */}}
 {{- define "warpmeter.driver" -}}/host/driver{{- end -}}
 
+{{/* Where the CUDA toolkit of the host is in the container. */}}
+{{- define "warpmeter.toolkit" -}}/host/cuda{{- end -}}
+
 {{/* Whether the endpoints answer by TLS: "true", or nothing. */}}
 {{- define "warpmeter.tls" -}}
 {{- if dig "http" "tls_certificate" "" .Values.config -}}true{{- end -}}
@@ -154,6 +157,24 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 {{- end -}}
 {{- $config = mergeOverwrite $config (dict "nvidia" (dict "libraries" $libraries)) -}}
 {{- end -}}
+{{- if .Values.pmSampling.enabled -}}
+{{- if eq (dig "cupti" "enabled" true .Values.config | toString) "false" -}}
+{{- fail "config.cupti.enabled: false contradicts pmSampling.enabled" -}}
+{{- end -}}
+{{- $cupti := dict "enabled" true -}}
+{{- if .Values.pmSampling.toolkit -}}
+{{- if dig "cupti" "libraries" "" .Values.config -}}
+{{- fail "config.cupti.libraries and pmSampling.toolkit: empty one of them" -}}
+{{- end -}}
+{{- $root := include "warpmeter.toolkit" . -}}
+{{- $libraries := list -}}
+{{- range list "extras/CUPTI/lib64" "lib64" "targets/x86_64-linux/lib" "targets/sbsa-linux/lib" -}}
+{{- $libraries = append $libraries (printf "%s/%s" $root .) -}}
+{{- end -}}
+{{- $_ := set $cupti "libraries" $libraries -}}
+{{- end -}}
+{{- $config = mergeOverwrite $config (dict "cupti" $cupti) -}}
+{{- end -}}
 {{- if eq .Values.profile "full" -}}
 {{- if eq (dig "bpf" "enabled" "auto" .Values.config | toString) "false" -}}
 {{- fail "config.bpf.enabled: false leaves capabilities that nothing uses: set profile: counters" -}}
@@ -169,10 +190,28 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 {{- end -}}
 
 {{- define "warpmeter.capabilities" -}}
+{{- $add := list -}}
 {{- if eq .Values.profile "full" -}}
-[BPF, PERFMON, SYS_PTRACE]
+{{- $add = list "BPF" "PERFMON" "SYS_PTRACE" -}}
 {{- else if .Values.openFiles -}}
-[SYS_PTRACE]
+{{- $add = list "SYS_PTRACE" -}}
+{{- end -}}
+{{- if and .Values.pmSampling.enabled .Values.pmSampling.sysAdmin -}}
+{{- $add = append $add "SYS_ADMIN" -}}
+{{- end -}}
+{{- if $add -}}
+[{{ join ", " $add }}]
+{{- end -}}
+{{- end -}}
+
+{{/* What of the driver is asked for: CUDA's library too, where performance monitors are sampled. */}}
+{{- define "warpmeter.driverCapabilities" -}}
+{{- $asked := .Values.runtimeClass.driverCapabilities -}}
+{{- $has := splitList "," $asked -}}
+{{- if and .Values.pmSampling.enabled (not (or (has "compute" $has) (has "all" $has))) -}}
+{{- printf "compute,%s" $asked -}}
+{{- else -}}
+{{- $asked -}}
 {{- end -}}
 {{- end -}}
 

@@ -11,9 +11,10 @@ def capabilities(access, profile, values):
     """Those that the container may have; None: all."""
     if access == "privileged":
         return None
+    samples = {"SYS_ADMIN"} if values == "everything" else set()
     if profile == "full":
-        return {"BPF", "PERFMON", "SYS_PTRACE"}
-    return set() if values == "nothing" else {"SYS_PTRACE"}
+        return {"BPF", "PERFMON", "SYS_PTRACE"} | samples
+    return set() if values == "nothing" else {"SYS_PTRACE"} | samples
 
 
 def problems(objects, values, access, profile):
@@ -54,6 +55,9 @@ def problems(objects, values, access, profile):
             wanted.add("/home/kubernetes/bin/nvidia")
     if access == "runtimeClass" and values == "everything":
         wanted.add("/dev/null")
+    if values == "everything":
+        wanted.add("/opt/cuda")
+        hold(mounts.get("/host/cuda", {}).get("name") == "cuda-toolkit", "the toolkit for PM sampling")
     paths = {volume["hostPath"]["path"] for volume in volumes.values() if "hostPath" in volume}
     hold(paths == wanted, f"host paths {sorted(paths)}, wanted {sorted(wanted)}")
 
@@ -74,6 +78,9 @@ def problems(objects, values, access, profile):
     environment = {entry["name"]: entry for entry in container["env"]}
     hold(environment["NODE_NAME"]["valueFrom"]["fieldRef"]["fieldPath"] == "spec.nodeName", "NODE_NAME")
     visible = environment.get("NVIDIA_VISIBLE_DEVICES", {}).get("value")
+    if access == "runtimeClass":
+        asked = environment["NVIDIA_DRIVER_CAPABILITIES"]["value"]
+        hold(asked == ("compute,utility" if values == "everything" else "utility"), f"of the driver: {asked}")
     annotation = annotations.get("nvidia.cdi.k8s.io/container." + container["name"])
     management = "management.nvidia.com/gpu=all"
     by_values = {  # access: (visible, annotation, runtime class), by values

@@ -47,6 +47,9 @@ REFUSED = (
     (["config=x"], "config"),
     (["config.http.listen=1.2.3.4:1"], "set listenAddress and port instead"),
     (["deviceAccess=privileged", "config.nvidia.libraries={/x}"], "empty one of them"),
+    (["pmSampling.toolkit=cuda"], "toolkit"),
+    (["pmSampling.enabled=true", "config.cupti.enabled=false"], "contradicts pmSampling.enabled"),
+    (["pmSampling.enabled=true", "config.cupti.libraries={/x}"], "empty one of them"),
     (["runtimeClass.create=true", "runtimeClass.name="], "needs runtimeClass.name"),
     (["criticalPodsQuota=1", "priorityClassName="], "needs priorityClassName"),
     (["podMonitor.enable=true"], "enable"),
@@ -166,6 +169,18 @@ def run(report, helms, warpmeter, scratch):
         name = " ".join(settings) or "the default"
         report.equal(f"probes by the profile, {name}", tomllib.loads(toml_of(objects))["bpf"], {"enabled": enabled})
         report.check(f"the daemon takes it, {name}", taken(warpmeter, scratch, "profile", toml_of(objects)))
+
+    cuda = [f"/host/cuda/{part}" for part in ("extras/CUPTI/lib64", "lib64", "targets/x86_64-linux/lib", "targets/sbsa-linux/lib")]
+    for settings, cupti in (
+        ([], None),
+        (["pmSampling.enabled=true"], {"enabled": True, "libraries": cuda}),
+        (["pmSampling.enabled=true", "pmSampling.toolkit="], {"enabled": True}),
+        (["pmSampling.enabled=true", "config.cupti.architectures={hopper}"], {"enabled": True, "libraries": cuda, "architectures": ["hopper"]}),
+    ):
+        objects, _ = helms[0].template(*[word for setting in settings for word in ("--set", setting)])
+        name = " ".join(settings) or "the default"
+        report.equal(f"performance monitors, {name}", tomllib.loads(toml_of(objects)).get("cupti"), cupti)
+        report.check(f"the daemon takes them, {name}", taken(warpmeter, scratch, "monitors", toml_of(objects)))
 
     before, _ = helms[0].template()
     after, _ = helms[0].template("--set", "config.price.H100=3")

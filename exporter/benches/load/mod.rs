@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use warpmeter_core::fact::{Board, HealthState, Own, Source};
+use warpmeter_core::fact::{Board, Discard, HealthState, Own, Source};
 use warpmeter_core::identity::{DeviceId, GpuId, MigId, Owner, PodUid};
 use warpmeter_core::inventory::{Authority, Driver, Gpu, Instance, Mig};
 use warpmeter_core::price::{Money, Price, Quote};
@@ -222,7 +222,7 @@ fn source_view(window: u64, source: Source) -> SourceView {
         lost: 0,
         polls: window,
         poll_nanos: amount(window, 1),
-        discarded: [0; 7],
+        discarded: [0; Discard::ALL.len()],
         own: Some(Own { cpu: amount(window, 2), resident: 12 << 20 }),
     }
 }

@@ -386,7 +386,7 @@ fn source(source: Source) -> SourceView {
         lost: 1,
         polls: 500,
         poll_nanos: 1_500_000,
-        discarded: [1, 0, 0, 0, 0, 0, 2],
+        discarded: [1, 0, 0, 0, 0, 0, 2, 0],
         own: (source == Source::Nvidia).then_some(Own { cpu: 1_250_000_000, resident: 12 << 20 }),
     }
 }

@@ -72,7 +72,9 @@ fn record(fault: &Fault, zero: u64) -> Result<FaultRecord, Error> {
     let missing = |what| Error::Invalid(format!("fault {:?}: `{what}` is missing", fault.kind));
     let name = || fault.function.as_deref().map(hash).ok_or_else(|| missing("function"));
     let arg = match fault.kind {
-        FaultKind::Xid => fault.code.map(u64::from).ok_or_else(|| missing("code"))?,
+        FaultKind::Xid | FaultKind::CuptiError | FaultKind::CuptiVersion => {
+            fault.code.map(u64::from).ok_or_else(|| missing("code"))?
+        }
         FaultKind::GpmMetricError => fault.metric.map(u64::from).ok_or_else(|| missing("metric"))?,
         FaultKind::NotSupported | FaultKind::MissingSymbol => name()?,
         FaultKind::Lost
@@ -81,7 +83,10 @@ fn record(fault: &Fault, zero: u64) -> Result<FaultRecord, Error> {
         | FaultKind::Garbage
         | FaultKind::StuckZero
         | FaultKind::Reload
-        | FaultKind::Late => 0,
+        | FaultKind::Late
+        | FaultKind::CuptiOverflow
+        | FaultKind::CuptiHang
+        | FaultKind::CuptiCrash => 0,
     };
     let allowed = |present: bool, kinds: &[FaultKind], key: &str| {
         if present && !kinds.contains(&fault.kind) {
@@ -89,7 +94,9 @@ fn record(fault: &Fault, zero: u64) -> Result<FaultRecord, Error> {
         }
         Ok(())
     };
-    allowed(fault.code.is_some() || fault.count.is_some(), &[FaultKind::Xid], "code, count")?;
+    let coded = [FaultKind::Xid, FaultKind::CuptiError, FaultKind::CuptiVersion];
+    allowed(fault.code.is_some(), &coded, "code")?;
+    allowed(fault.count.is_some(), &[FaultKind::Xid], "count")?;
     allowed(fault.metric.is_some(), &[FaultKind::GpmMetricError], "metric")?;
     allowed(fault.function.is_some(), &[FaultKind::NotSupported, FaultKind::MissingSymbol], "function")?;
     let count = u64::from(fault.count.unwrap_or(1));

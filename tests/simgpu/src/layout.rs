@@ -10,7 +10,7 @@ use crate::text::Text;
 /// Identifies the file.
 pub const MAGIC: u64 = 0x5350_5547_4d49_5357;
 /// Changes with every change to these records.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// Devices a node can have.
 pub const MAX_DEVICES: usize = 16;
 /// Engines: one per undivided device or GPU instance.
@@ -31,6 +31,8 @@ pub const QUEUE_DEPTH: usize = 1024;
 pub const SNAPSHOTS: usize = 128;
 /// Per-process samples kept per device.
 pub const PROCESS_SAMPLES: usize = 2048;
+/// Samples that a performance monitor keeps at most.
+pub const MONITOR_SAMPLES: usize = 1024;
 /// Oracle records waiting to be written.
 pub const LOG_RECORDS: usize = 8192;
 /// Faults.
@@ -280,6 +282,46 @@ pub struct ProcessSample {
     pub period_ms: u32,
 }
 
+/// What a performance monitor counted in one of its periods.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MonitorSample {
+    /// Start of the period.
+    pub start: u64,
+    /// Its end.
+    pub end: u64,
+    /// What was added to the engine's integrals.
+    pub used: Totals,
+}
+
+/// A device's performance monitor.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Monitor {
+    /// Process that owns it; 0 for nobody.
+    pub owner: u32,
+    /// 1 while it samples.
+    pub running: u32,
+    /// The owner's start time, in clock ticks since boot.
+    pub owner_start: u64,
+    /// Nanoseconds between samples.
+    pub period: u64,
+    /// Next sample.
+    pub next: u64,
+    /// Samples that its buffer has room for.
+    pub room: u64,
+    /// Samples put into the buffer since the start.
+    pub taken: u64,
+    /// Samples taken out of it.
+    pub given: u64,
+    /// 1 when a sample found no room.
+    pub overflow: u64,
+    /// Integrals at the last sample.
+    pub last: Snapshot,
+    /// The buffer.
+    pub ring: [MonitorSample; MONITOR_SAMPLES],
+}
+
 /// A device.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -328,6 +370,8 @@ pub struct Device {
     pub samples: u64,
     /// The latest ones.
     pub sample: [ProcessSample; PROCESS_SAMPLES],
+    /// Its performance monitor.
+    pub monitor: Monitor,
 }
 
 /// A fault.

@@ -19,6 +19,7 @@ mod install;
 pub mod kernel;
 pub mod layout;
 mod model;
+mod monitor;
 mod node;
 mod oracle;
 pub mod preset;

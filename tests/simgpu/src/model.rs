@@ -56,8 +56,9 @@ impl Shared {
         let keep = SNAPSHOTS as u64 + 1;
         let mut first = true;
         loop {
+            let monitored = self.monitor_due(engine);
             let e = &mut self.engine[engine];
-            let until = e.next.iter().copied().fold(to, u64::min);
+            let until = e.next.iter().copied().fold(to.min(monitored), u64::min);
             e.now = until;
             sample::boundaries(self, engine);
             if until >= to {
@@ -134,7 +135,7 @@ impl Shared {
 
     fn next_event(&self, engine: usize, running: &Running, to: u64) -> u64 {
         let e = &self.engine[engine];
-        let mut until = e.next.iter().copied().fold(to, u64::min);
+        let mut until = e.next.iter().copied().fold(to.min(self.monitor_due(engine)), u64::min);
         for &(_, stream) in running.kernels() {
             until = until.min(e.now + self.stream[stream as usize].remaining());
         }

@@ -12,6 +12,7 @@ const GPM: usize = 2;
 
 /// Takes the samples whose period ends now.
 pub(crate) fn boundaries(s: &mut Shared, engine: usize) {
+    s.monitor(engine);
     let device = s.engine[engine].device as usize;
     let period = s.device[device].period;
     let e = &mut s.engine[engine];

@@ -126,7 +126,7 @@ pub struct Fault {
     pub until_s: Option<f64>,
     /// Duration, in place of `until_s`.
     pub for_s: Option<f64>,
-    /// `xid`: the code.
+    /// `xid`, `cupti_error`, `cupti_version`: the code.
     pub code: Option<u32>,
     /// `xid`: how many in a row (1 when absent).
     pub count: Option<u32>,
@@ -162,6 +162,16 @@ pub enum FaultKind {
     Reload,
     /// No driver: `nvmlInit` fails with `DRIVER_NOT_LOADED`.
     Late,
+    /// Calls that concern the performance monitor give a CUPTI code.
+    CuptiError,
+    /// The performance monitor's buffer overflows before each decoding.
+    CuptiOverflow,
+    /// Calls that concern the performance monitor block until the fault ends.
+    CuptiHang,
+    /// A process that calls for the performance monitor aborts.
+    CuptiCrash,
+    /// The CUPTI library calls itself by another version.
+    CuptiVersion,
 }
 
 impl FaultKind {
@@ -179,6 +189,11 @@ impl FaultKind {
             Self::MissingSymbol => 9,
             Self::Reload => 10,
             Self::Late => 11,
+            Self::CuptiError => 12,
+            Self::CuptiOverflow => 13,
+            Self::CuptiHang => 14,
+            Self::CuptiCrash => 15,
+            Self::CuptiVersion => 16,
         }
     }
 }

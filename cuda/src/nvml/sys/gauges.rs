@@ -70,6 +70,28 @@ impl Device {
         Ok((transmitted, received))
     }
 
+    /// The generation of the GPU, by NVML's number.
+    pub(crate) fn architecture(&self) -> Result<u32, Fault> {
+        let mut value = 0;
+        call!(self.library, nvmlDeviceGetArchitecture(self.handle, &raw mut value))?;
+        Ok(value)
+    }
+
+    /// The highest clock of the memory, in MHz.
+    pub(crate) fn highest_memory_clock(&self) -> Result<u32, Fault> {
+        let mut value = 0;
+        let which = nvml::nvmlClockType_enum_NVML_CLOCK_MEM;
+        call!(self.library, nvmlDeviceGetMaxClockInfo(self.handle, which, &raw mut value))?;
+        Ok(value)
+    }
+
+    /// The width of the memory's bus, in bits.
+    pub(crate) fn memory_bus_bits(&self) -> Result<u32, Fault> {
+        let mut value = 0;
+        call!(self.library, nvmlDeviceGetMemoryBusWidth(self.handle, &raw mut value))?;
+        Ok(value)
+    }
+
     /// A clock, in MHz.
     pub(crate) fn clock(&self, clock: Clock) -> Result<u32, Fault> {
         let which = match clock {

@@ -94,11 +94,13 @@ pub enum Discard {
     DeviceId,
     /// An observation that came after its window had closed.
     Late,
+    /// Of a stretch for which the device's own buffer was full, or samples are missing.
+    Overflow,
 }
 
 impl Discard {
     /// Every reason.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Sentinel,
         Self::Range,
         Self::NotANumber,
@@ -106,6 +108,7 @@ impl Discard {
         Self::Garbage,
         Self::DeviceId,
         Self::Late,
+        Self::Overflow,
     ];
 
     /// The reason as a label value.
@@ -118,6 +121,7 @@ impl Discard {
             Self::Garbage => "garbage",
             Self::DeviceId => "device_id",
             Self::Late => "late",
+            Self::Overflow => "overflow",
         }
     }
 }
