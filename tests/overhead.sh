@@ -3,7 +3,7 @@
 # the time from its start to its first window, and the size of its binary. Prints a table.
 #
 # usage: tests/overhead.sh [SECONDS] [PROGRAMS]      60 seconds and 64 programs by default
-# SCRAPE=SECONDS scrapes that often meanwhile (15; 0 never).
+# SCRAPE=SECONDS scrapes that often meanwhile (15; 0 never). PROBES is `[bpf] enabled`: true, false, "auto" or "proc".
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=${1:-60} programs=${2:-64} scrape=${SCRAPE:-15}
@@ -63,6 +63,7 @@ python3 - "$work" "$release/warpmeter" "$seconds" "$scrape" "$programs" <<'PYTHO
 import os, platform, socket, subprocess, sys, time, urllib.request
 
 work, program, seconds, scrape, programs = sys.argv[1], sys.argv[2], float(sys.argv[3]), float(sys.argv[4]), sys.argv[5]
+probes = os.environ.get("PROBES", '"auto"')
 
 
 def start(name, node="node"):
@@ -75,6 +76,7 @@ def start(name, node="node"):
         file.write(
             f'[http]\nlisten = "{address}"\n[nvidia]\nlibraries = ["{work}/lib"]\n'
             f'[host]\ndev = "{work}/{node}/dev"\n[control]\nsocket = ""\n[pods]\nfile = "{work}/pods.toml"\n[price]\nH100 = 2.95\n'
+            f"[bpf]\nenabled = {probes}\n"
         )
     began = time.monotonic()
     env = dict(os.environ, SIMGPU_STATE=f"{work}/{node}")
@@ -151,6 +153,11 @@ while time.monotonic() - at < seconds:
         get(address + "metrics")
 after, took = use(daemon.pid), time.monotonic() - at
 text = get(address + "metrics")
+names = []
+for one in tree(daemon.pid):
+    with open(f"/proc/{one}/cmdline") as file:
+        words = file.read().split("\0")
+    names.append(next((role for role in ("nvidia", "bpf") if role in words), "main"))
 daemon.terminate()
 daemon.wait()
 
@@ -162,12 +169,12 @@ print(f"{model}, {os.cpu_count()} CPUs, Linux {platform.release()}; {took:.0f} s
 print()
 print("| what | figure |")
 print("|---|---|")
-print(f"| CPU of one core, both processes | {sum(cpu):.2f} % |")
-print(f"| … main | {cpu[0]:.2f} % |")
-print(f"| … nvidia (with the simulated driver in it) | {cpu[1]:.2f} % |")
+print(f"| CPU of one core, all processes, probes {probes} | {sum(cpu):.2f} % |")
+for name, share in zip(names, cpu):
+    print(f"| … {name} | {share:.2f} % |")
 print(f"| resident, summed, highest | {most:.1f} MiB |")
-print(f"| … main, at the end | {after[0][1]:.1f} MiB (proportional {after[0][2]:.1f}) |")
-print(f"| … nvidia, at the end | {after[1][1]:.1f} MiB (proportional {after[1][2]:.1f}) |")
+for name, row in zip(names, after):
+    print(f"| … {name}, at the end | {row[1]:.1f} MiB (proportional {row[2]:.1f}) |")
 for what, times in (("whole GPUs", whole), ("shared GPUs", shared)):
     print(f"| start to first window, {what}, median and longest of 5 | {times[2]:.2f} s, {times[-1]:.2f} s |")
 print(f"| binary | {os.path.getsize(program) / 2**20:.1f} MiB |")

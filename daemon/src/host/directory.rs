@@ -84,9 +84,20 @@ pub(crate) fn directories(
 ///
 /// A buffer that is not filled holds the whole file: the kernel makes the text of such a file in one piece.
 pub(crate) fn read<'b>(at: impl AsFd, name: &str, buffer: &'b mut [u8]) -> Result<&'b [u8], Unread> {
+    let file = file(at, name)?;
+    let length = rustix::io::retry_on_intr(|| rustix::io::read(&file, &mut *buffer))?;
+    Ok(buffer.get(..length).unwrap_or_default())
+}
+
+/// Opens the file `name` of `at`, for [`again`].
+pub(crate) fn file(at: impl AsFd, name: &str) -> Result<OwnedFd, Unread> {
     // A file that a test or a mistake put there must not block a round: a FIFO would.
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    let file = rustix::fs::openat(at, name, flags, Mode::empty())?;
-    let length = rustix::io::retry_on_intr(|| rustix::io::read(&file, &mut *buffer))?;
+    Ok(rustix::fs::openat(at, name, flags, Mode::empty())?)
+}
+
+/// Reads a file that stays open as [`read`] does: the kernel makes its text anew each time it is read from the start.
+pub(crate) fn again(file: impl AsFd, buffer: &mut [u8]) -> Result<&[u8], Unread> {
+    let length = rustix::io::retry_on_intr(|| rustix::io::pread(&file, &mut *buffer, 0))?;
     Ok(buffer.get(..length).unwrap_or_default())
 }

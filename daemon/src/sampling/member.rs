@@ -1,11 +1,13 @@
 //! One process and its threads.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::rc::Rc;
 
-use rustix::fs::{CWD, Mode, OFlags};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use warpmeter_core::identity::{ProcessId, Scope};
 use warpmeter_core::probe::{Doing, Doings};
 use warpmeter_core::sample::{self, Ran};
@@ -18,6 +20,10 @@ use crate::host::directory::{self, Unread};
 const THREADS: usize = 512;
 /// The least samples in an interval from which anything is concluded.
 const LEAST: u64 = 8;
+/// Files of threads that stay open: with a descriptor for each process, fewer than a process may have open by default.
+const KEPT: usize = 384;
+/// Those of them that are for threads which are sampled.
+const RESERVE: usize = 128;
 /// What the driver calls the thread in which it waits for events by itself: it is no work of the process.
 const DRIVERS: &[u8] = b"cuda-EvtHandlr";
 
@@ -29,6 +35,21 @@ pub(super) struct Eyes {
     pub denied: bool,
     text: Vec<u8>,
     entries: Vec<MaybeUninit<u8>>,
+    /// How many more files of threads may stay open.
+    spare: Rc<Cell<usize>>,
+}
+
+/// A file of a thread that is read again and again. Opening it each time costs several times as much as reading it.
+#[derive(Debug)]
+struct Kept {
+    file: OwnedFd,
+    spare: Rc<Cell<usize>>,
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        self.spare.set(self.spare.get() + 1);
+    }
 }
 
 impl Eyes {
@@ -38,7 +59,30 @@ impl Eyes {
             denied: false,
             text: vec![0; 1024],
             entries: vec![MaybeUninit::uninit(); 32 * 1024],
+            spare: Rc::new(Cell::new(KEPT)),
         }
+    }
+
+    /// Reads a file of a thread, and keeps it open if more than `reserve` others may be.
+    fn read(
+        &mut self,
+        process: &OwnedFd,
+        (tid, name): (u32, &str),
+        kept: &mut Option<Kept>,
+        reserve: usize,
+    ) -> Result<&[u8], Unread> {
+        if let Some(kept) = kept {
+            return directory::again(&kept.file, &mut self.text);
+        }
+        let file = directory::file(process, &format!("task/{tid}/{name}"))?;
+        let left = self.spare.get();
+        if left > reserve {
+            self.spare.set(left - 1);
+            let spare = Rc::clone(&self.spare);
+            let kept = kept.insert(Kept { file, spare });
+            return directory::again(&kept.file, &mut self.text);
+        }
+        directory::again(&file, &mut self.text)
     }
 
     /// The numbers that name entries of a directory.
@@ -53,8 +97,8 @@ impl Eyes {
     }
 
     /// What a thread does now; none if it has ended.
-    fn look(&mut self, process: &OwnedFd, pid: u32, tid: u32) -> Option<Doing> {
-        match directory::read(process, &format!("task/{tid}/syscall"), &mut self.text) {
+    fn look(&mut self, process: &OwnedFd, pid: u32, tid: u32, kept: &mut Option<Kept>) -> Option<Doing> {
+        match self.read(process, (tid, "syscall"), kept, 0) {
             Ok(text) => match Call::parse(text) {
                 Some(Call::Running) => Some(Doing::Cpu),
                 Some(Call::Asleep(Wait::For(doing))) => Some(doing),
@@ -77,15 +121,24 @@ impl Eyes {
         }
     }
 
-    /// How long a thread has run and waited for a CPU since its start, if the kernel counts that.
-    fn ran(&mut self, process: &OwnedFd, tid: u32) -> Option<Ran> {
-        let text = directory::read(process, &format!("task/{tid}/schedstat"), &mut self.text).ok()?;
-        let text = std::str::from_utf8(text).ok()?;
-        let mut fields = text.split_ascii_whitespace().map(str::parse);
-        let [cpu, waited, slices] = [fields.next()?.ok()?, fields.next()?.ok()?, fields.next()?.ok()?];
-        // Every thread has been given a CPU; a kernel that does not count writes zeros.
-        (slices > 0_u64).then_some(Ran { cpu, waited })
+    /// How long a thread has run and waited for a CPU since its start, if the kernel counts that; an error if it has
+    /// ended.
+    fn ran(&mut self, process: &OwnedFd, tid: u32, kept: &mut Option<Kept>) -> Result<Option<Ran>, Unread> {
+        match self.read(process, (tid, "schedstat"), kept, RESERVE) {
+            Ok(text) => Ok(ran(text)),
+            Err(Unread::Vanished) => Err(Unread::Vanished),
+            Err(Unread::Denied | Unread::Failed(_)) => Ok(None),
+        }
     }
+}
+
+/// Time on and without a CPU, of the text of a `schedstat` file.
+fn ran(text: &[u8]) -> Option<Ran> {
+    let text = std::str::from_utf8(text).ok()?;
+    let mut fields = text.split_ascii_whitespace().map(str::parse);
+    let [cpu, waited, slices] = [fields.next()?.ok()?, fields.next()?.ok()?, fields.next()?.ok()?];
+    // Every thread has been given a CPU; a kernel that does not count writes zeros.
+    (slices > 0_u64).then_some(Ran { cpu, waited })
 }
 
 /// A thread.
@@ -99,6 +152,10 @@ struct Thread {
     still: Option<Doing>,
     /// Whether it is the driver's own.
     drivers: bool,
+    /// The file of what it has run.
+    schedstat: Option<Kept>,
+    /// That of the system call that it is in, while it has to be looked at.
+    syscall: Option<Kept>,
 }
 
 /// What a process did in an interval.
@@ -121,6 +178,8 @@ pub(super) struct Member {
     pub watched: bool,
     directory: OwnedFd,
     threads: BTreeMap<u32, Thread>,
+    /// How many links the directory of its threads had when they were listed: one for each.
+    links: Option<usize>,
     /// What the threads did together, by samples.
     seen: Doings,
     samples: u64,
@@ -141,6 +200,7 @@ impl Member {
             watched: false,
             directory,
             threads: BTreeMap::new(),
+            links: None,
             seen: Doings::default(),
             samples: 0,
             crowded: false,
@@ -156,7 +216,8 @@ impl Member {
     pub(super) fn sample(&mut self, eyes: &mut Eyes) {
         let mut all = Vec::with_capacity(self.threads.len());
         for (tid, thread) in &mut self.threads {
-            let doing = thread.still.or_else(|| eyes.look(&self.directory, self.id.pid.0, *tid));
+            let Thread { still, syscall, .. } = thread;
+            let doing = still.or_else(|| eyes.look(&self.directory, self.id.pid.0, *tid, syscall));
             let Some(doing) = doing else { continue };
             note(&mut thread.seen, doing, 1);
             if !thread.drivers {
@@ -167,22 +228,37 @@ impl Member {
         self.samples += 1;
     }
 
+    fn list(&self, eyes: &mut Eyes) -> Option<Vec<u32>> {
+        let tasks = directory::open(&self.directory, "task").ok()?;
+        eyes.numbers(&tasks, THREADS).ok()
+    }
+
     /// Ends an interval of so many nanoseconds; none if the process has ended.
     pub(super) fn account(&mut self, elapsed: u64, eyes: &mut Eyes) -> Option<Account> {
-        let tasks = directory::open(&self.directory, "task").ok()?;
-        let tids = eyes.numbers(&tasks, THREADS).ok()?;
+        let links = rustix::fs::statat(&self.directory, "task", AtFlags::empty()).ok()?.st_nlink;
+        let links = Some(usize::try_from(links).ok()?);
+        let same = links == self.links;
+        let tids = if same { self.threads.keys().copied().collect() } else { self.list(eyes)? };
+        self.links = links;
         self.crowded = tids.len() >= THREADS;
         let mut before = std::mem::take(&mut self.threads);
         let mut account = Account::default();
         let mut total = Some(Ran::default());
         let mut stale = false;
         for tid in tids {
-            let now = eyes.ran(&self.directory, tid);
-            let Some(mut thread) = before.remove(&tid) else {
+            let mut known = before.remove(&tid);
+            let mut file = known.as_mut().and_then(|thread| thread.schedstat.take());
+            let Ok(now) = eyes.ran(&self.directory, tid, &mut file) else {
+                // If another came in its place, the number of links does not tell.
+                self.links = None;
+                continue;
+            };
+            let Some(mut thread) = known else {
                 let drivers = directory::read(&self.directory, &format!("task/{tid}/comm"), &mut eyes.text)
                     .is_ok_and(|name| name.trim_ascii_end() == DRIVERS);
                 let seen = Doings::default();
-                self.threads.insert(tid, Thread { ran: now, seen, still: None, drivers });
+                let thread = Thread { ran: now, seen, still: None, drivers, schedstat: file, syscall: None };
+                self.threads.insert(tid, thread);
                 continue;
             };
             let ran = now.zip(thread.ran).map(|(now, before)| Ran {
@@ -203,12 +279,17 @@ impl Member {
                 note(&mut account.threads, doing, nanos);
             }
             thread.still = if ran == Some(Ran::default()) {
-                let known = thread.still.or_else(|| eyes.look(&self.directory, self.id.pid.0, tid));
+                let Thread { still, syscall, .. } = &mut thread;
+                let known = still.or_else(|| eyes.look(&self.directory, self.id.pid.0, tid, syscall));
                 known.filter(|doing| *doing != Doing::Cpu)
             } else {
                 None
             };
+            if thread.still.is_some() {
+                thread.syscall = None;
+            }
             thread.ran = now;
+            thread.schedstat = file;
             thread.seen = Doings::default();
             self.threads.insert(tid, thread);
         }
@@ -253,7 +334,8 @@ mod tests {
         let mut eyes = Eyes::new();
         eyes.files.begin();
         for (doing, tid) in [heard.recv().unwrap(), heard.recv().unwrap()] {
-            let mut look = || eyes.look(&own, std::process::id(), tid);
+            let mut kept = None;
+            let mut look = || eyes.look(&own, std::process::id(), tid, &mut kept);
             // Until it has come there.
             let seen = (0..100).any(|_| {
                 std::thread::sleep(Duration::from_millis(5));
@@ -262,7 +344,7 @@ mod tests {
             assert!(seen, "{doing:?}");
         }
         assert!(!eyes.denied);
-        assert_eq!(eyes.look(&own, std::process::id(), u32::MAX), None, "no such thread");
+        assert_eq!(eyes.look(&own, std::process::id(), u32::MAX, &mut None), None, "no such thread");
         drop(writer);
         assert_eq!(waiter.join().unwrap(), 0);
         sleeper.join().unwrap();
@@ -287,5 +369,41 @@ mod tests {
         let elapsed = 3_600_000_000_000;
         let (whole, samples) = member.account(elapsed, &mut eyes).unwrap().whole.unwrap();
         assert_eq!((whole.iter().sum::<u64>(), samples), (elapsed, LEAST));
+    }
+
+    #[test]
+    fn threads_that_come_and_go_are_seen_to_and_no_file_of_theirs_stays_open() {
+        let pid = warpmeter_core::identity::HostPid(std::process::id());
+        let id = ProcessId { pid, start: warpmeter_core::time::MonoNs(0) };
+        let mut eyes = Eyes::new();
+        let mut member = Member::open(Path::new("/proc"), id, Scope::Host, true).unwrap();
+        member.account(1, &mut eyes).unwrap();
+        // One at a time, so that the number of threads says nothing.
+        for _ in 0..3 {
+            let (say, heard) = channel::<u32>();
+            let (go, wait) = channel::<()>();
+            let thread = std::thread::spawn(move || {
+                say.send(rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs()).unwrap();
+                wait.recv().unwrap_err()
+            });
+            let tid = heard.recv().unwrap();
+            // Other tests' threads come and go as well.
+            let seen = (0..3).any(|_| {
+                member.account(1, &mut eyes).unwrap();
+                member.sample(&mut eyes);
+                member.threads.contains_key(&tid)
+            });
+            assert!(seen);
+            drop(go);
+            thread.join().unwrap();
+        }
+        let open: usize = member
+            .threads
+            .values()
+            .map(|thread| usize::from(thread.schedstat.is_some()) + usize::from(thread.syscall.is_some()))
+            .sum();
+        assert_eq!(eyes.spare.get(), KEPT - open);
+        drop(member);
+        assert_eq!(eyes.spare.get(), KEPT);
     }
 }

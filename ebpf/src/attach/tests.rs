@@ -73,7 +73,7 @@ fn how_long_a_library_takes_to_attach_and_to_detach() {
     let spread = |mut times: Vec<f64>, probes: usize| {
         times.sort_by(f64::total_cmp);
         let (least, middle, most) = (times[0], times[times.len() / 2], times[times.len() - 1]);
-        let each = 100.0 / probes as f64;
+        let each = 100.0 / f64::from(u32::try_from(probes).unwrap());
         format!("{middle:9.1} ({least:.1} to {most:.1}) ms, {:9.1} ms per 100 probes", middle * each)
     };
     let mut reading = Vec::new();
