@@ -5,22 +5,56 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd as _;
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::time::Duration;
 
 use crate::behave::new_pipe;
 use crate::{cpu_time, now, tid};
 
+/// How often each thing is waited for, where the machine is not emulated.
+const ROUNDS: u64 = 40;
+
+/// How much longer everything is done, and how much less often, where system calls take as long as work does.
+fn slowness() -> u64 {
+    std::env::var("SLOWNESS").map_or(1, |text| text.parse::<u64>().unwrap().clamp(1, 10))
+}
+
 /// How often each thing is waited for.
-const ROUNDS: u32 = 40;
+pub fn rounds() -> u64 {
+    ROUNDS / slowness()
+}
+
+/// So many milliseconds, as long as the machine needs for them.
+pub fn milliseconds(count: u64) -> Duration {
+    Duration::from_millis(count * slowness())
+}
+
+/// What workers did, in nanoseconds: computing, and waiting for the far end. Shared with processes that are forked.
+struct Account([AtomicU64; 2]);
+
+impl Account {
+    fn shared() -> &'static Self {
+        static SHARED: OnceLock<&'static Account> = OnceLock::new();
+        SHARED.get_or_init(|| {
+            let (all, shared) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS);
+            // SAFETY: new zeroed memory, larger than the account, that is never unmapped.
+            unsafe {
+                &*libc::mmap(std::ptr::null_mut(), size_of::<Self>(), all, shared, -1, 0).cast::<Self>()
+            }
+        })
+    }
+}
 
 /// Computes for so many milliseconds of this thread's own time.
 fn compute(milliseconds: u64) {
-    let until = cpu_time() + milliseconds * 1_000_000;
+    let began = cpu_time();
+    let until = began + u64::try_from(self::milliseconds(milliseconds).as_nanos()).unwrap();
     while cpu_time() < until {
         std::hint::black_box(0);
     }
+    Account::shared().0[0].fetch_add(cpu_time() - began, Ordering::Relaxed);
 }
 
 /// A peer that answers after a while. Waiting for it is waiting for the network.
@@ -38,7 +72,7 @@ impl Far {
             far.set_nodelay(true).unwrap();
             let mut byte = [0];
             while far.read_exact(&mut byte).is_ok() {
-                std::thread::sleep(Duration::from_millis(milliseconds));
+                std::thread::sleep(self::milliseconds(milliseconds));
                 if far.write_all(&byte).is_err() {
                     return;
                 }
@@ -49,8 +83,10 @@ impl Far {
 
     fn ask(&mut self) {
         let mut byte = [0];
+        let began = now();
         self.near.write_all(&byte).unwrap();
         self.near.read_exact(&mut byte).unwrap();
+        Account::shared().0[1].fetch_add(now() - began, Ordering::Relaxed);
     }
 }
 
@@ -87,7 +123,7 @@ fn thread(mut work: impl FnMut() + Send + 'static) -> (Sender<()>, Receiver<()>)
     (to, from)
 }
 
-fn epoll_wait(file: i32, timeout: i32, rounds: u32, mut between: impl FnMut()) {
+fn epoll_wait(file: i32, timeout: i32, rounds: u64, mut between: impl FnMut()) {
     // SAFETY: descriptors that live, and events that fit.
     unsafe {
         let set = libc::epoll_create1(0);
@@ -104,13 +140,14 @@ fn epoll_wait(file: i32, timeout: i32, rounds: u32, mut between: impl FnMut()) {
 
 /// Does what `name` says, tells how long that took, and stays.
 pub fn run(name: &str) {
+    let account = Account::shared();
     println!("sleeper {}", tid());
     let began = now();
     let mut byte = [0];
     match name {
         "computing-process" => {
             let (mut to, mut from) = process(|| compute(8));
-            for _ in 0..ROUNDS {
+            for _ in 0..rounds() {
                 to.write_all(&byte).unwrap();
                 from.read_exact(&mut byte).unwrap();
             }
@@ -121,7 +158,7 @@ pub fn run(name: &str) {
                 far.ask();
                 compute(6);
             });
-            for _ in 0..ROUNDS {
+            for _ in 0..rounds() {
                 to.send(()).unwrap();
                 from.recv().unwrap();
             }
@@ -137,7 +174,7 @@ pub fn run(name: &str) {
                 to.write_all(&byte).unwrap();
                 from.read_exact(&mut byte).unwrap();
             });
-            for _ in 0..ROUNDS {
+            for _ in 0..rounds() {
                 ask.send(()).unwrap();
                 got.recv().unwrap();
             }
@@ -146,7 +183,7 @@ pub fn run(name: &str) {
             let mut far = Far::new(12);
             let (to_far, from_far) = thread(move || far.ask());
             let (to_near, from_near) = thread(|| compute(6));
-            for _ in 0..ROUNDS {
+            for _ in 0..rounds() {
                 to_far.send(()).unwrap();
                 from_far.recv().unwrap();
                 to_near.send(()).unwrap();
@@ -162,7 +199,7 @@ pub fn run(name: &str) {
                 *other.0.lock().unwrap() = true;
                 other.1.notify_one();
             });
-            for _ in 0..ROUNDS {
+            for _ in 0..rounds() {
                 to.send(()).unwrap();
                 let mut done = pair.0.lock().unwrap();
                 while !*done {
@@ -180,7 +217,7 @@ pub fn run(name: &str) {
                     far.write_all(&byte).unwrap();
                 }
             });
-            for _ in 0..ROUNDS {
+            for _ in 0..rounds() {
                 near.write_all(&byte).unwrap();
                 epoll_wait(near.as_raw_fd(), -1, 1, || near.read_exact(&mut byte).unwrap());
             }
@@ -193,23 +230,25 @@ pub fn run(name: &str) {
             far.set_nodelay(true).unwrap();
             std::thread::spawn(move || {
                 loop {
-                    std::thread::sleep(Duration::from_millis(8));
+                    std::thread::sleep(milliseconds(8));
                     if far.write_all(&[0]).is_err() {
                         return;
                     }
                 }
             });
-            epoll_wait(near.as_raw_fd(), -1, ROUNDS, || near.read_exact(&mut byte).unwrap());
+            epoll_wait(near.as_raw_fd(), -1, rounds(), || near.read_exact(&mut byte).unwrap());
         }
-        "nothing" => epoll_wait(-1, 8, ROUNDS, || {}),
+        "nothing" => epoll_wait(-1, i32::try_from(milliseconds(8).as_millis()).unwrap(), rounds(), || {}),
         // Bytes come from a process that nobody follows.
         "stranger" => {
-            for _ in 0..ROUNDS {
+            for _ in 0..rounds() {
                 std::io::stdin().read_exact(&mut byte).unwrap();
             }
         }
         other => panic!("no chain is called {other}"),
     }
+    println!("computed {}", account.0[0].load(Ordering::Relaxed));
+    println!("asked {}", account.0[1].load(Ordering::Relaxed));
     println!("took {}", now() - began);
     // Until the parent has looked.
     drop(std::io::stdin().read_exact(&mut byte));
