@@ -1,0 +1,215 @@
+"""What stands in a workload's way, made of the kernel's own mechanisms: a throttled disk, a slow wire, little memory.
+
+Everything made here is named after this process and removed by `close`; what a killed run left is swept by the next.
+"""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+PREFIX = "wmacc"
+
+
+def run(*words, check=True):
+    """Runs a tool; its output. A failure says what was attempted and what the tool said."""
+    done = subprocess.run([str(word) for word in words], capture_output=True, text=True)
+    if check and done.returncode:
+        raise RuntimeError(f"{' '.join(map(str, words))}: {done.stderr.strip() or done.stdout.strip()}")
+    return done.stdout
+
+
+class Disk:
+    """A file system on a loop device, whose input and output can be limited by cgroup."""
+
+    def __init__(self, directory, mib=768):
+        self.image = directory / "disk.img"
+        self.mount = directory / "disk"
+        with open(self.image, "wb") as file:
+            file.truncate(mib << 20)
+        # Direct: the host's page cache must not serve what the file system's was told to forget.
+        self.device = run("losetup", "--direct-io=on", "-f", "--show", self.image).strip()
+        self.mount.mkdir()
+        try:
+            run("mkfs.ext4", "-q", "-E", "lazy_itable_init=0,lazy_journal_init=0", self.device)
+            run("mount", self.device, self.mount)
+        except RuntimeError:
+            self.close()
+            raise
+        number = os.stat(self.device).st_rdev
+        self.number = f"{os.major(number)}:{os.minor(number)}"
+
+    def data(self, name, kib):
+        """A file of so many KiB, on the disk and not in memory."""
+        path = self.mount / name
+        block = os.urandom(1 << 20)
+        with open(path, "wb") as file:
+            left = kib << 10
+            while left > 0:
+                file.write(block[: min(left, len(block))])
+                left -= len(block)
+            file.flush()
+            os.fsync(file.fileno())
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        return path
+
+    def close(self):
+        run("umount", self.mount, check=False)
+        run("losetup", "-d", self.device, check=False)
+        self.image.unlink(missing_ok=True)
+
+
+class Wire:
+    """A network namespace behind a virtual cable; what it sends can be slowed to so many Mbit/s."""
+
+    def __init__(self):
+        pid = os.getpid()
+        self.space = f"{PREFIX}-{pid}"
+        self.end = f"wma{pid % 10**7}"
+        third = pid % 250
+        self.here, self.there = f"10.213.{third}.1", f"10.213.{third}.2"
+        run("ip", "netns", "add", self.space)
+        try:
+            run("ip", "link", "add", self.end, "type", "veth", "peer", "name", "far", "netns", self.space)
+            run("ip", "addr", "add", f"{self.here}/24", "dev", self.end)
+            run("ip", "link", "set", self.end, "up")
+            self.inside("ip", "addr", "add", f"{self.there}/24", "dev", "far")
+            self.inside("ip", "link", "set", "far", "up")
+            self.inside("ip", "link", "set", "lo", "up")
+        except RuntimeError:
+            self.close()
+            raise
+
+    def inside(self, *words):
+        return run("ip", "netns", "exec", self.space, *words)
+
+    def rate(self, mbit):
+        """Slows what comes from there; 0 lifts it."""
+        run("tc", "-n", self.space, "qdisc", "del", "dev", "far", "root", check=False)
+        if mbit:
+            run("tc", "-n", self.space, "qdisc", "add", "dev", "far", "root", "tbf", "rate", f"{mbit}mbit",
+                "burst", "32k", "latency", "500ms")
+
+    def close(self):
+        run("ip", "netns", "del", self.space, check=False)
+        run("ip", "link", "del", self.end, check=False)
+
+
+class Swap:
+    """A swap file on the throttled disk, the first to be used while it is there."""
+
+    def __init__(self, disk, mib=256):
+        self.path = disk.mount / "swap"
+        run("fallocate", "-l", f"{mib}M", self.path)
+        self.path.chmod(0o600)
+        run("mkswap", self.path)
+        run("swapon", "-p", "32767", self.path)
+
+    def close(self):
+        run("swapoff", self.path, check=False)
+
+
+# The hierarchies of version 1 that limits are set in, and the unified one, by which probes know a pod.
+HIERARCHIES = ("unified", "pids", "cpu", "memory", "blkio")
+CGROUPS = Path("/sys/fs/cgroup")
+
+
+class Cgroups:
+    """Cgroups as a container runtime makes them, the same path in every hierarchy."""
+
+    def __init__(self):
+        self.top = f"{PREFIX}-{os.getpid()}"
+        self.roots = [CGROUPS / name for name in HIERARCHIES if (CGROUPS / name / "cgroup.procs").exists()]
+        missing = {"cpu", "memory", "blkio"} - {root.name for root in self.roots}
+        if missing:
+            raise RuntimeError(f"limits need cgroup version 1's {', '.join(sorted(missing))} under {CGROUPS}")
+        self.made = []
+
+    def container(self, uid, container, limits=None):
+        """Makes a pod's container; the files that take its processes. `limits` is by hierarchy, file and value."""
+        files = []
+        for root in self.roots:
+            path = root / self.top / "kubepods" / "burstable" / f"pod{uid}" / container
+            path.mkdir(parents=True)
+            self.made.append(path)
+            files.append(path / "cgroup.procs")
+            for name, value in (limits or {}).get(root.name, {}).items():
+                (path / name).write_text(value)
+        return files
+
+    def plain(self, name, limits=None):
+        """A cgroup of the host's own, no pod's."""
+        files = []
+        for root in self.roots:
+            path = root / self.top / name
+            path.mkdir(parents=True)
+            files.append(path / "cgroup.procs")
+            for file, value in (limits or {}).get(root.name, {}).items():
+                (path / file).write_text(value)
+        return files
+
+    def members(self):
+        """Every process in them."""
+        pids = set()
+        for root in self.roots:
+            for procs in (root / self.top).rglob("cgroup.procs"):
+                pids.update(int(pid) for pid in procs.read_text().split())
+        return pids
+
+    def close(self):
+        for pid in self.members():
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        for _ in range(100):
+            if not any((root / self.top).exists() for root in self.roots):
+                return
+            for root in self.roots:
+                remove(root / self.top)
+            time.sleep(0.05)
+
+
+def remove(directory):
+    """Removes a cgroup and those in it, as far as they are empty."""
+    for path, _, _ in os.walk(directory, topdown=False):
+        try:
+            os.rmdir(path)
+        except OSError:
+            pass
+
+
+def limits(disk=None, read_mbs=0, write_mbs=0, read_iops=0, cpu=0.0, memory_mib=0):
+    """Limits of a container: MB/s and reads a second of the disk, processors, MiB of memory; 0 is none."""
+    found = {}
+    throttle = {"read_bps": int(read_mbs * 1e6), "write_bps": int(write_mbs * 1e6), "read_iops": int(read_iops)}
+    for name, value in throttle.items():
+        if value:
+            found.setdefault("blkio", {})[f"blkio.throttle.{name}_device"] = f"{disk.number} {value}"
+    if cpu:
+        found["cpu"] = {"cpu.cfs_period_us": "100000", "cpu.cfs_quota_us": str(int(cpu * 100_000))}
+    if memory_mib:
+        found["memory"] = {"memory.limit_in_bytes": str(memory_mib << 20)}
+    return found
+
+
+def sweep(scratch):
+    """Removes what killed runs of this suite left: mounts, loop devices, namespaces, cgroups, files."""
+    gone = lambda name: (m := re.fullmatch(rf"{PREFIX}-(\d+)", name)) and not Path(f"/proc/{m[1]}").exists()
+    for space in run("ip", "netns", "list", check=False).split():
+        if gone(space):
+            run("ip", "netns", "del", space, check=False)
+    for name in HIERARCHIES:
+        for path in (CGROUPS / name).glob(f"{PREFIX}-*"):
+            if gone(path.name):
+                remove(path)
+    for path in scratch.glob(f"{PREFIX}-*"):
+        if gone(path.name):
+            run("swapoff", path / "disk" / "swap", check=False)
+            run("umount", path / "disk", check=False)
+            for line in run("losetup", "-j", path / "disk.img", check=False).splitlines():
+                run("losetup", "-d", line.split(":")[0], check=False)
+            shutil.rmtree(path, ignore_errors=True)
