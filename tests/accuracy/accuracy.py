@@ -41,7 +41,7 @@ def noise(lab, runs):
     config = trainer(lab, 20, seconds=2, kernels=8, kernel_us=2500)
     case = Case({f"run{number}": alone(config) for number in range(runs)})
     ran = lab.run("noise", case)
-    times = sorted(judge.step_ns(pods["main"]["runs"]) for pods in ran.values())
+    times = sorted(judge.step_ns(pods["main"]["runs"][0]) for pods in ran.values())
     middle = times[len(times) // 2]
     return {"step_ms": [round(ns / 1e6, 3) for ns in times], "band_points": round(100 * (times[-1] - times[0]) / middle, 2)}
 
@@ -100,7 +100,9 @@ def main():
     unknown = [name for name in chosen if name not in ALL]
     if unknown:
         parser.error(f"no such scenario: {', '.join(unknown)}")
-    names = [one.name for one in ALL.values() if (one.name in chosen if chosen else one.quick or not args.quick)]
+    with_torch = bool(args.torch)
+    names = [one.name for one in ALL.values() if (one.name in chosen if chosen else one.quick or not args.quick)
+             and (with_torch or not one.torch)]
     if args.list:
         for name in names:
             print(f"{name}\t{ALL[name].title}")
@@ -115,6 +117,8 @@ def main():
     scratch.mkdir()
     try:
         lab = Lab(scratch, args.seed, args.seconds, args.keep)
+        if args.torch:
+            lab.torch_env = dict(line.split("=", 1) for line in (args.torch / "env").read_text().split())
         try:
             with open(args.out, "w") as out:
                 head = {"study": {"seed": args.seed, "repeats": args.repeats, "revision": revision(),

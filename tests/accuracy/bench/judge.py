@@ -8,9 +8,14 @@ ACTIVE = "active/none"
 LIMITS = tomllib.loads((Path(__file__).resolve().parents[1] / "thresholds.toml").read_text())
 
 
-def step_ns(runs):
-    """Mean time of a step over a pod's loops."""
-    return statistics.fmean((run["end_ns"] - run["start_ns"]) / run["steps"] for run in runs)
+def step_ns(run):
+    """Mean time of a loop's step."""
+    return (run["end_ns"] - run["start_ns"]) / run["steps"]
+
+
+def share(base, of, less):
+    """What a step takes longer in `of` than in `less`, as a share of the time in `base`: the mean over a pod's loops."""
+    return statistics.fmean((step_ns(b) - step_ns(c)) / step_ns(a) for a, b, c in zip(base, of, less, strict=True))
 
 
 def judge(case, ran):
@@ -41,11 +46,10 @@ def _pod(case, ran, first, pod):
     _compare(verdict, "active", 100 * active, measured.get(ACTIVE, 0.0), LIMITS["active_points"])
     named = set()
     for cause in (cause for cause in case.causes if cause.pod == pod):
-        base = step_ns(full["runs"])
-        delta = step_ns(ran[cause.of][pod]["runs"]) - step_ns(ran[cause.less][pod]["runs"])
+        truth = share(full["runs"], ran[cause.of][pod]["runs"], ran[cause.less][pod]["runs"])
         named.update(cause.names)
         got = sum(measured.get(name, 0.0) for name in cause.names)
-        _compare(verdict, "+".join(cause.names), 100 * delta / base * scale, got, LIMITS["cause_points"])
+        _compare(verdict, "+".join(cause.names), 100 * truth * scale, got, LIMITS["cause_points"])
     rest = sum(points for cause, points in measured.items() if cause not in named and cause != ACTIVE)
     truths = {row["cause"]: row["truth"] for row in verdict["causes"] if row["cause"] != "active"}
     definitions = [state for of, state in case.definitions if of == pod]

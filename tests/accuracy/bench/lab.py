@@ -38,8 +38,8 @@ def rounds_per_ms(work):
 class Lab:
     """Devices of the machine, shared by all cases of a study; dropped with `close`."""
 
-    def __init__(self, scratch, seed, seconds, keep=None, python=sys.executable):
-        self.scratch, self.seed, self.seconds, self.keep, self.python = scratch, seed, seconds, keep, python
+    def __init__(self, scratch, seed, seconds, keep=None):
+        self.scratch, self.seed, self.seconds, self.keep = scratch, seed, seconds, keep
         self.stack = ExitStack()
         try:
             self.disk = Disk(scratch)
@@ -213,10 +213,11 @@ class Run:
                              stderr=log), None
             config = {**process.config, "devices": list(range(len(numbers)))}
             report = self.node.directory / f"{self.name(pod)}-{len(self.pids[pod.name])}.json"
-            python = self.lab.python
+            python = sys.executable
             if config["source"]["kind"] == "torch":
-                env = {**env, **self.lab.torch_env, "LD_LIBRARY_PATH": f'{env["LD_LIBRARY_PATH"]}:{self.lab.torch_env["LD_LIBRARY_PATH"]}'}
-                python = self.lab.torch_env["PYTHON"]
+                torch = self.lab.torch_env
+                env["LD_LIBRARY_PATH"] += ":" + torch["LD_LIBRARY_PATH"]
+                python = torch["PYTHON"]
             words = [python, HERE / "workload" / "steps.py", json.dumps(config), report]
             return spawn(words, env=env, cgroups=files, processors=process.processors, stderr=log), report
 

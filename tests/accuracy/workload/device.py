@@ -16,7 +16,7 @@ class Device(Driver):
     """A device and how a step uses it.
 
     `mode` is how a step ends: `sync` waits for the context, `ahead` for the step `depth` before, `every` for the
-    context once in `depth` steps. `copy` is `blocking` (pageable) or `async` (pinned), of `copy_kib` before the kernels.
+    context once in `depth` steps, `later` leaves it to `finish`. `copy` is `blocking` (pageable) or `async` (pinned), of `copy_kib` before the kernels.
     """
 
     def __init__(self, device=0, mode="sync", depth=2, kernels=8, kernel_us=1000, blocking=True, copy="", copy_kib=0,
@@ -69,3 +69,9 @@ class Device(Driver):
                 self._call("cuEventSynchronize", event)
             self._call("cuEventRecord", event, c_uint64(0))
         self.count += 1
+
+    def finish(self):
+        """Waits for what a step of the mode `later` enqueued."""
+        if self.mode == "later":
+            self.current()
+            self.synchronize()

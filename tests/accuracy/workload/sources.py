@@ -248,19 +248,20 @@ class Actors:
 
 
 class Requests:
-    """Requests of clients, one after the other, over connections that they made."""
+    """Requests of a client, one after the other, over a connection that it made. Each answers the one before."""
 
-    def __init__(self, port):
+    def __init__(self, port, stages=()):
+        self.chain, self.asked = Chain(list(stages)), False
         listener = socket.create_server(("127.0.0.1", port))
         self.connection, _ = listener.accept()
 
     def next(self):
-        if getattr(self, "asked", False):
+        if self.asked:
             self.connection.sendall(b"done")
         self.asked = True
         if not self.connection.recv(4, socket.MSG_WAITALL):
             raise ConnectionError("the client is gone")
-        return BATCH
+        return self.chain()
 
 
 SOURCES = {

@@ -74,6 +74,23 @@ def cold(file, kib):
     return stage
 
 
+def again(file, kib):
+    """Reads through the page cache, on and on through the file, and lets it keep what it can."""
+    handle = os.open(file, os.O_RDONLY)
+    size, step = os.fstat(handle).st_size, kib << 10
+    place = 0
+
+    def stage(_):
+        nonlocal place
+        if place + step > size:
+            place = 0
+        os.pread(handle, step, place)
+        place += step
+        return BATCH
+
+    return stage
+
+
 def mapped(file, kib):
     """Touches a mapped file's pages that are not in memory."""
     handle = os.open(file, os.O_RDONLY)
@@ -192,6 +209,7 @@ MAKERS = {
     "python": lambda rounds: made(rounds, python_rounds),
     "direct": direct,
     "cold": cold,
+    "again": again,
     "mapped": mapped,
     "files": files,
     "fetch": fetch,

@@ -39,6 +39,8 @@ class Loop:
             if len(self.devices) > 1:
                 device.current()
             device.step()
+        for device in self.devices:
+            device.finish()
         ran = time.monotonic_ns()
         self.after()
         self.phases["source"] += got - began

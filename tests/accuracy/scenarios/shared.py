@@ -1,0 +1,120 @@
+"""Several pods, processes and devices at once."""
+
+from bench.scenario import Case, Cause, Pod, Process, Variant, scenario, trainer
+
+from scenarios.disk import kernels, read
+
+HOG = ["warpmeter-workload", "hog", "--kernel-us", "1000", "--blocking-sync"]
+
+
+@scenario("two pods on two devices, one held up by its disk and one by computing: neither is taken for the other")
+def opposite_devices(lab):
+    wait_ms, stage, slow = read(lab)
+    work_ms = lab.draw.uniform(15, 40)
+    kernel_ms, device = kernels(lab)
+    reader = trainer(lab, wait_ms + kernel_ms, {"kind": "inline", "stages": [stage]}, **device)
+    worker = trainer(lab, work_ms + kernel_ms, {"kind": "inline", "stages": [lab.hash(work_ms)]}, **device)
+    free = {"source": {"kind": "inline"}}
+
+    def both(reader, worker):
+        return Variant([Pod("main", [Process(reader)], (0,), slow), Pod("other", [Process(worker)], (1,))])
+
+    return Case(
+        {"full": both(reader, worker), "no read": both({**reader, **free}, worker), "no decode": both(reader, {**worker, **free})},
+        [Cause(("disk_read",), "full", "no read"), Cause(("cpu",), "full", "no decode", "other")],
+        parameters={"wait_ms": wait_ms, "work_ms": work_ms, "kernel_ms": kernel_ms},
+    )
+
+
+@scenario("two pods share a device, one held up by its disk and one by computing, both by the other's kernels")
+def opposite_shared(lab):
+    wait_ms, stage, slow = read(lab, "direct", 30, 60)
+    work_ms = lab.draw.uniform(30, 60)
+    kernel_ms, device = kernels(lab, 10, 20)
+    reader = trainer(lab, wait_ms + kernel_ms * 1.3, {"kind": "inline", "stages": [stage]}, **device)
+    worker = trainer(lab, work_ms + kernel_ms * 1.3, {"kind": "inline", "stages": [lab.hash(work_ms)]}, **device)
+    free = {"source": {"kind": "inline"}}
+    pod = lambda config: Pod("main", [Process(config)], (0,), slow)
+    other = lambda config: Pod("other", [Process(config)], (0,))
+    return Case(
+        {"full": Variant([pod(reader), other(worker)], 2), "no read": Variant([pod({**reader, **free}), other(worker)], 2),
+         "no decode": Variant([pod(reader), other({**worker, **free})], 2),
+         "reader alone": Variant([pod(reader)], 2), "worker alone": Variant([other(worker)], 2)},
+        [Cause(("disk_read",), "full", "no read"), Cause(("contended",), "full", "reader alone"),
+         Cause(("cpu",), "full", "no decode", "other"), Cause(("contended",), "full", "worker alone", "other")],
+        parameters={"wait_ms": wait_ms, "work_ms": work_ms, "kernel_ms": kernel_ms},
+    )
+
+
+@scenario("a pod that reads from a slow disk shares a device with one that never stops")
+def contended_and_starved(lab):
+    wait_ms, stage, slow = read(lab, "direct", 15, 40)
+    kernel_ms, device = kernels(lab, 10, 20)
+    reader = trainer(lab, wait_ms + 2 * kernel_ms, {"kind": "inline", "stages": [stage]}, **device)
+    pod = lambda config: Pod("main", [Process(config)], (0,), slow)
+    hog = Pod("hog", [Process(words=HOG)], (0,))
+    return Case(
+        {"full": Variant([pod(reader), hog], 2), "no read": Variant([pod({**reader, "source": {"kind": "inline"}}), hog], 2),
+         "no hog": Variant([pod(reader)], 2)},
+        [Cause(("disk_read",), "full", "no read"), Cause(("contended",), "full", "no hog")],
+        parameters={"wait_ms": wait_ms, "kernel_ms": kernel_ms},
+    )
+
+
+@scenario("a process of the host uses a device that a pod holds whole")
+def intruder(lab):
+    kernel_ms, device = kernels(lab, 10, 20)
+    steps = trainer(lab, 2 * kernel_ms, **device)
+    pod = Pod("main", [Process(steps)], (0,))
+    return Case(
+        {"full": Variant([pod], others=[(HOG, (), 0)]), "no intruder": Variant([pod])},
+        [Cause(("contended",), "full", "no intruder")],
+        parameters={"kernel_ms": kernel_ms},
+    )
+
+
+@scenario("two processes of a pod use one device, each held up by reading")
+def ranks_one_device(lab):
+    wait_ms, stage, slow = read(lab, "direct", 60, 100)
+    kernel_ms, device = kernels(lab, 10, 20)
+    stage = {**stage, "kib": stage["kib"] // 2}
+    reader = trainer(lab, wait_ms + kernel_ms, {"kind": "inline", "stages": [stage]}, **device)
+    pod = lambda config: Variant([Pod("main", [Process(config), Process(config)], (0,), slow)])
+    return Case(
+        {"full": pod(reader), "no read": pod({**reader, "source": {"kind": "inline"}})},
+        [Cause(("disk_read",), "full", "no read")],
+        parameters={"wait_ms": wait_ms, "kernel_ms": kernel_ms},
+    )
+
+
+@scenario("one process drives two devices in turn and decodes for both")
+def two_devices(lab):
+    work_ms = lab.draw.uniform(15, 40)
+    kernel_ms, device = kernels(lab)
+    steps = trainer(lab, work_ms + kernel_ms, {"kind": "inline", "stages": [lab.hash(work_ms)]}, **{**device, "mode": "later"})
+    pod = lambda config: Variant([Pod("main", [Process(config)], (0, 1))])
+    return Case(
+        {"full": pod(steps), "no decode": pod({**steps, "source": {"kind": "inline"}})},
+        [Cause(("cpu",), "full", "no decode")],
+        parameters={"work_ms": work_ms, "kernel_ms": kernel_ms},
+    )
+
+
+@scenario("two processes of a pod on a device each: one reads from a slow disk, one decodes")
+def ranks_two_devices(lab):
+    wait_ms, stage, slow = read(lab)
+    work_ms = lab.draw.uniform(15, 40)
+    kernel_ms, device = kernels(lab)
+    reader = trainer(lab, wait_ms + kernel_ms, {"kind": "inline", "stages": [stage]}, **device)
+    worker = trainer(lab, work_ms + kernel_ms, {"kind": "inline", "stages": [lab.hash(work_ms)]}, **device)
+    free = {"source": {"kind": "inline"}}
+
+    def pod(reader, worker):
+        ranks = [Process(reader, devices=(0,)), Process(worker, devices=(1,))]
+        return Variant([Pod("main", ranks, (0, 1), slow)])
+
+    return Case(
+        {"full": pod(reader, worker), "no read": pod({**reader, **free}, worker), "no decode": pod(reader, {**worker, **free})},
+        [Cause(("disk_read",), "full", "no read"), Cause(("cpu",), "full", "no decode")],
+        parameters={"wait_ms": wait_ms, "work_ms": work_ms, "kernel_ms": kernel_ms},
+    )
