@@ -40,7 +40,7 @@ def noise(lab, runs):
     """What the machine adds to a step that nothing holds up: spread of its time over runs, in points."""
     config = trainer(lab, 20, seconds=2, kernels=8, kernel_us=2500)
     case = Case({f"run{number}": alone(config) for number in range(runs)})
-    ran = lab.run("noise", case)
+    ran, _ = lab.run("noise", case)
     times = sorted(judge.step_ns(pods["main"]["runs"][0]) for pods in ran.values())
     middle = times[len(times) // 2]
     return {"step_ms": [round(ns / 1e6, 3) for ns in times], "band_points": round(100 * (times[-1] - times[0]) / middle, 2)}
@@ -57,7 +57,7 @@ def study(lab, names, args, out):
             try:
                 case = ALL[name].make(lab)
                 record["parameters"] = case.parameters
-                ran = lab.run(name, case)
+                ran, record["warnings"] = lab.run(name, case)
                 record["verdicts"] = lab.judge(case, ran)
                 record["ran"] = ran
                 faults = [f"{verdict['pod']}: {fault}" for verdict in record["verdicts"] for fault in verdict["faults"]]

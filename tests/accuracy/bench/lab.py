@@ -42,6 +42,8 @@ class Lab:
         self.scratch, self.seed, self.seconds, self.keep = scratch, seed, seconds, keep
         self.stack = ExitStack()
         try:
+            self.cgroups = Cgroups()
+            self.stack.callback(self.cgroups.close)
             self.disk = Disk(scratch)
             self.stack.callback(self.disk.close)
             self.wire = Wire()
@@ -73,7 +75,7 @@ class Lab:
         """A stage that asks the server behind the wire."""
         return {"do": "fetch", "address": self.server, "kib": kib, "requests": requests, "delay_us": int(delay_ms * 1000)}
 
-    def data(self, mib=192):
+    def data(self, mib=96):
         """A file on the disk."""
         if mib not in self.files:
             self.files[mib] = str(self.disk.data(f"data-{mib}", mib << 10))
@@ -98,12 +100,11 @@ class Lab:
         with ExitStack() as stack:
             stack.callback(self._drop, directory, name)
             node = Node(directory, sum(widths.values()) + 1, oracle)
-            cgroups = Cgroups()
-            stack.callback(cgroups.close)
+            stack.callback(self.cgroups.clear)
             runs, first = [], 0
             for key, variant in case.variants.items():
                 gpus = node.gpus[first:first + widths[key]]
-                runs.append(Run(self, node, cgroups, key, variant, gpus, len(runs)))
+                runs.append(Run(self, node, key, variant, gpus, len(runs)))
                 first += widths[key]
             pods = "".join(run.pods_file() for run in runs)
             # The driver library is known to the daemon before the pods load it, as on a node that runs other pods.
@@ -114,7 +115,8 @@ class Lab:
             stack.callback(daemon.close)
             for run in runs:
                 run.go(daemon)
-            return self._measure(daemon, runs)
+            ran = self._measure(daemon, runs)
+            return ran, daemon.warnings()
 
     def _drop(self, directory, name):
         if self.keep:
@@ -140,8 +142,8 @@ class Lab:
 class Run:
     """One variant on its devices."""
 
-    def __init__(self, lab, node, cgroups, key, variant, gpus, number):
-        self.lab, self.node, self.cgroups, self.key, self.variant, self.gpus = lab, node, cgroups, key, variant, gpus
+    def __init__(self, lab, node, key, variant, gpus, number):
+        self.lab, self.node, self.key, self.variant, self.gpus = lab, node, key, variant, gpus
         self.number, self.accounts, self.end_ns = number, {}, 0
         self.pids = {}
 
@@ -174,12 +176,12 @@ class Run:
             if variant.swap:
                 swap = Swap(self.lab.disk)
                 stack.callback(swap.close)
-            for words, processors, device in variant.others:
-                stack.callback(stop, self._other(words, processors, device))
+            for number, other in enumerate(variant.others):
+                stack.callback(stop, self._other(number, *other))
             waited = []
             for pod in variant.pods:
                 uid, container = self.identity(pod)
-                files = self.cgroups.container(uid, container, pod.limits)
+                files = self.lab.cgroups.container(uid, container, pod.limits)
                 self.accounts[pod.name], self.pids[pod.name] = [], set()
                 for process in pod.processes:
                     child, report = self._start(pod, process, files)
@@ -190,11 +192,11 @@ class Run:
                         waited.append((pod.name, child, report))
             self._wait(waited)
 
-    def _other(self, words, processors, device):
+    def _other(self, number, words, processors, device):
         env = dict(self.node.env())
         if device is not None:
             env["CUDA_VISIBLE_DEVICES"] = self.gpus[device]
-        return spawn(self._words(words), env=env, processors=processors)
+        return spawn(self._words(words), env=env, cgroups=self.lab.cgroups.neighbour(number), processors=processors)
 
     def _words(self, words):
         """A program of this suite (a script of `workload/`), or one of the built ones."""

@@ -25,7 +25,7 @@ def run(*words, check=True):
 class Disk:
     """A file system on a loop device, whose input and output can be limited by cgroup."""
 
-    def __init__(self, directory, mib=768):
+    def __init__(self, directory, mib=512):
         self.image = directory / "disk.img"
         self.mount = directory / "disk"
         with open(self.image, "wb") as file:
@@ -117,8 +117,15 @@ HIERARCHIES = ("unified", "pids", "cpu", "memory", "blkio")
 CGROUPS = Path("/sys/fs/cgroup")
 
 
+# The most that a cgroup can weigh: beside it, other programs of the machine get next to nothing of the processors.
+HEAVIEST = 262144
+
+
 class Cgroups:
-    """Cgroups as a container runtime makes them, the same path in every hierarchy."""
+    """Cgroups as a container runtime makes them, the same path in every hierarchy, below one that outweighs the machine.
+
+    In it, each weighs the same: the pods together, each neighbour, and `service`, where this process and the daemon are.
+    """
 
     def __init__(self):
         self.top = f"{PREFIX}-{os.getpid()}"
@@ -126,7 +133,11 @@ class Cgroups:
         missing = {"cpu", "memory", "blkio"} - {root.name for root in self.roots}
         if missing:
             raise RuntimeError(f"limits need cgroup version 1's {', '.join(sorted(missing))} under {CGROUPS}")
-        self.made = []
+        self.processors = CGROUPS / "cpu" / self.top
+        service = self.processors / "service"
+        service.mkdir(parents=True)
+        (self.processors / "cpu.shares").write_text(str(HEAVIEST))
+        (service / "cgroup.procs").write_text("0")
 
     def container(self, uid, container, limits=None):
         """Makes a pod's container; the files that take its processes. `limits` is by hierarchy, file and value."""
@@ -134,42 +145,41 @@ class Cgroups:
         for root in self.roots:
             path = root / self.top / "kubepods" / "burstable" / f"pod{uid}" / container
             path.mkdir(parents=True)
-            self.made.append(path)
             files.append(path / "cgroup.procs")
             for name, value in (limits or {}).get(root.name, {}).items():
                 (path / name).write_text(value)
         return files
 
-    def plain(self, name, limits=None):
-        """A cgroup of the host's own, no pod's."""
-        files = []
-        for root in self.roots:
-            path = root / self.top / name
-            path.mkdir(parents=True)
-            files.append(path / "cgroup.procs")
-            for file, value in (limits or {}).get(root.name, {}).items():
-                (path / file).write_text(value)
-        return files
+    def neighbour(self, number):
+        """A place of its own on the processors, no pod's; the file that takes its processes."""
+        path = self.processors / f"neighbour-{number}"
+        path.mkdir(exist_ok=True)
+        return [path / "cgroup.procs"]
 
-    def members(self):
-        """Every process in them."""
-        pids = set()
-        for root in self.roots:
-            for procs in (root / self.top).rglob("cgroup.procs"):
-                pids.update(int(pid) for pid in procs.read_text().split())
-        return pids
+    def clear(self):
+        """Ends what is left in pods and neighbours, and removes them."""
+        places = [root / self.top / "kubepods" for root in self.roots] + [*self.processors.glob("neighbour-*")]
+        for _ in range(100):
+            pids = {int(pid) for place in places for procs in place.rglob("cgroup.procs") for pid in procs.read_text().split()}
+            for pid in pids:
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
+            for place in places:
+                remove(place)
+            if not any(place.exists() for place in places):
+                return
+            time.sleep(0.05)
 
     def close(self):
-        for pid in self.members():
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
+        self.clear()
+        (CGROUPS / "cpu" / "cgroup.procs").write_text("0")
         for _ in range(100):
-            if not any((root / self.top).exists() for root in self.roots):
-                return
             for root in self.roots:
                 remove(root / self.top)
+            if not any((root / self.top).exists() for root in self.roots):
+                return
             time.sleep(0.05)
 
 

@@ -92,7 +92,7 @@ class Daemon:
             raise
         self.thread.start()
 
-    def _until(self, what, so, seconds=30):
+    def _until(self, what, so, seconds=90):
         end = time.monotonic() + seconds
         while not so():
             if self.child.poll() is not None or time.monotonic() > end:
@@ -154,6 +154,11 @@ class Daemon:
             return None
         (start, first), (end, last) = inside[0], inside[-1]
         return {cause: last[cause] - first.get(cause, 0.0) for cause in last}, int(start), int(end)
+
+    def warnings(self):
+        """What it complained of."""
+        lines = self.log.read_text().splitlines()
+        return [line.split(maxsplit=1)[1] for line in lines if " WARN " in line or " ERROR " in line]
 
     def close(self):
         self.ended.set()

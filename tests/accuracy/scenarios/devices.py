@@ -29,8 +29,8 @@ def copy_pinned(lab):
 
 @scenario("kernels so small that launching them takes longer", quick=True)
 def launch_small(lab):
-    count, kernel_us = lab.draw.randint(1000, 3000), lab.draw.uniform(2, 4)
-    steps = trainer(lab, count * 0.009, kernels=count, kernel_us=round(kernel_us, 1), mode="sync")
+    count, kernel_us = lab.draw.randint(1000, 3000), lab.draw.uniform(0.3, 1)
+    steps = trainer(lab, count * 0.004, kernels=count, kernel_us=round(kernel_us, 1), mode="sync")
     # The same work of the device in few kernels: what is left out is launching.
     fused = {**steps, "device": {**steps["device"], "kernels": 10, "kernel_us": round(kernel_us * count / 10, 1)}}
     return Case(

@@ -50,7 +50,7 @@ def disk_small_files(lab):
     iops, count = lab.draw.choice([800, 1200]), lab.draw.randint(16, 48)
     wait_ms = count * 1000 / iops
     kernel_ms, device = kernels(lab)
-    stage = {"do": "files", "directory": lab.small_files(2000, 16), "count": count}
+    stage = {"do": "files", "directory": lab.small_files(1500, 16), "count": count}
     steps = trainer(lab, wait_ms + kernel_ms, {"kind": "inline", "stages": [stage]}, **device)
     slow = limits(lab.disk, read_iops=iops)
     return Case(

@@ -15,6 +15,14 @@ BLOCK = bytes(1 << 20)
 
 
 def answer(connection):
+    try:
+        answer_all(connection)
+    except ConnectionError:
+        # The one that asked has ended.
+        connection.close()
+
+
+def answer_all(connection):
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     while len(request := connection.recv(REQUEST.size, socket.MSG_WAITALL)) == REQUEST.size:
         size, delay = REQUEST.unpack(request)
