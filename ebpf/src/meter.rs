@@ -8,11 +8,11 @@ use std::collections::{BTreeMap, HashMap};
 
 use warpmeter_core::fact::DeviceRef;
 use warpmeter_core::identity::{ProcessId, Scope};
-use warpmeter_core::probe::{Asked, Calls, Doings, Gap, GapKind, Probes, Threads};
+use warpmeter_core::probe::{Asked, Calls, Doings, Gap, GapKind, Probes, Threads, Waits};
 use warpmeter_core::time::{Interval, MonoNs};
 use warpmeter_ebpf_common::calls::Call;
 use warpmeter_ebpf_common::{
-    GapKey, GapSum, Process, Task, UNKNOWN_SLOT, Use, UseKey, doing, gap, process, task,
+    GapKey, GapSum, Process, Task, UNKNOWN_SLOT, Use, UseKey, WakeKey, WakeSum, doing, gap, process, task,
 };
 
 /// The most processes whose calls are reported in one snapshot.
@@ -29,6 +29,9 @@ pub(crate) struct Reading {
     pub gaps: Vec<(GapKey, GapSum)>,
     pub tasks: Vec<(u32, Task)>,
     pub processes: Vec<(u32, Process)>,
+    /// Whether wake-ups are followed.
+    pub wakes: bool,
+    pub waits: Vec<(WakeKey, WakeSum)>,
 }
 
 /// Who processes are and what their devices are.
@@ -66,6 +69,12 @@ struct UseMarks {
 }
 
 #[derive(Debug, Clone, Copy, Default)]
+struct WaitMarks {
+    count: Mark,
+    doings: [Mark; doing::COUNT],
+}
+
+#[derive(Debug, Clone, Copy, Default)]
 struct GapMarks {
     count: Mark,
     total: Mark,
@@ -89,6 +98,7 @@ pub(crate) struct Meter {
     uses: HashMap<(u32, u32), UseMarks>,
     gaps: HashMap<(u32, u8, u8, u8), GapMarks>,
     threads: HashMap<u32, ThreadMarks>,
+    waits: HashMap<(u32, u32), WaitMarks>,
     /// Threads that had not called the driver: their processes and what they had done.
     quiet: HashMap<u32, (u32, Doings)>,
 }
@@ -101,7 +111,8 @@ impl Meter {
         self.last = Some(reading.at);
         let calls = self.calls(reading, names);
         let threads = self.threads(reading, names);
-        Some(Probes { during: during?, calls, threads, sampled: Vec::new() })
+        let waits = self.waits(reading, names);
+        Some(Probes { during: during?, calls, threads, sampled: Vec::new(), followed: reading.wakes, waits })
     }
 
     /// Nanoseconds between the last two readings; 0 before the second.
@@ -114,6 +125,7 @@ impl Meter {
         self.uses.retain(|(process, _), _| *process != tgid);
         self.gaps.retain(|(process, ..), _| *process != tgid);
         self.threads.remove(&tgid);
+        self.waits.retain(|(sleeper, waker), _| *sleeper != tgid && *waker != tgid);
         self.quiet.retain(|_, (process, _)| *process != tgid);
     }
 
@@ -187,6 +199,26 @@ impl Meter {
         }
     }
 
+    fn waits(&mut self, reading: &Reading, names: &mut impl Names) -> Vec<Waits> {
+        let records: HashMap<u32, &Process> =
+            reading.processes.iter().map(|(tgid, record)| (*tgid, record)).collect();
+        let mut found = Vec::new();
+        for (key, sum) in &reading.waits {
+            let marks = self.waits.entry((key.sleeper, key.waker)).or_default();
+            let count = marks.count.advance(sum.count);
+            let doings = advance(&mut marks.doings, &sum.doings);
+            if count == 0 {
+                continue;
+            }
+            let mut name = |tgid: u32| names.process(tgid, records.get(&tgid)?);
+            if let (Some((sleeper, _)), Some((waker, _))) = (name(key.sleeper), name(key.waker)) {
+                found.push(Waits { sleeper, waker, count, doings });
+            }
+        }
+        found.sort_unstable();
+        found
+    }
+
     fn threads(&mut self, reading: &Reading, names: &mut impl Names) -> Vec<Threads> {
         let mut sums: HashMap<u32, (Doings, Doings)> = HashMap::new();
         for (tgid, record) in &reading.processes {
@@ -195,7 +227,7 @@ impl Meter {
         let mut quiet = HashMap::new();
         for (tid, record) in &reading.tasks {
             let (callers, others) = sums.entry(record.tgid).or_default();
-            let (done, _) = record.at(reading.at);
+            let (done, _) = record.at(reading.at, reading.wakes);
             if record.flags & task::CALLER == 0 {
                 plus(others, &done);
                 quiet.insert(*tid, (record.tgid, done));

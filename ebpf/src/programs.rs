@@ -9,7 +9,7 @@ use aya::programs::{RawTracePoint, RawTracePointRunOptions, TestRun, UProbe};
 use aya::{Ebpf, EbpfLoader};
 use aya_obj::Object;
 use warpmeter_ebpf_common::kernel::{
-    HAS_PREV_STATE, OFFSETS, RETURNS, STACK_REGS, STACK_REGS_X86_64, SWITCHES,
+    HAS_PREV_STATE, OFFSETS, RETURNS, STACK_REGS, STACK_REGS_X86_64, SWITCHES, WAKES,
 };
 use warpmeter_ebpf_common::program;
 
@@ -43,6 +43,15 @@ pub(crate) enum Flavour {
     Stack,
 }
 
+/// How much of the scheduler is followed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Follow {
+    Nothing,
+    Switches,
+    /// Switches and wake-ups.
+    Wakes,
+}
+
 /// Why nothing could be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
@@ -69,6 +78,8 @@ pub(crate) struct Programs {
     pub calls: Result<Attach, String>,
     /// How switches are followed, or why not.
     pub switches: Result<Flavour, String>,
+    /// Whether wake-ups are followed, or why not.
+    pub wakes: Result<(), String>,
     /// Why the fast flavour was not taken.
     pub not_fast: Option<String>,
     /// Why links of many points were not taken.
@@ -85,19 +96,27 @@ impl Programs {
         // The kernel's types are large, and the loader reads them too: they are let go of before.
         let types = Types::of(&Btf::of_kernel()?);
         sys::trim();
-        let mut programs = Self::try_load(&types, returns, true)?;
-        // What threads do cannot be told then, which programs have to know when they are loaded.
-        if programs.switches.is_err() {
-            let switches = programs.switches;
-            programs = Self { switches, ..Self::try_load(&types, returns, false)? };
+        // What is not followed programs have to know when they are loaded.
+        let mut programs = Self::try_load(&types, returns, Follow::Wakes)?;
+        if let (Ok(_), Err(why)) = (&programs.switches, &programs.wakes) {
+            let why = why.clone();
+            programs = Self { wakes: Err(why), ..Self::try_load(&types, returns, Follow::Switches)? };
+        }
+        if let Err(why) = &programs.switches {
+            let why = why.clone();
+            programs = Self { switches: Err(why), ..Self::try_load(&types, returns, Follow::Nothing)? };
         }
         sys::trim();
         Ok(programs)
     }
 
-    fn try_load(types: &Types, returns: bool, switches: bool) -> Result<Self, LoadError> {
+    fn try_load(types: &Types, returns: bool, follow: Follow) -> Result<Self, LoadError> {
         let mut globals = types.globals.clone();
-        globals.extend([(RETURNS, u32::from(returns)), (SWITCHES, u32::from(switches))]);
+        globals.extend([
+            (RETURNS, u32::from(returns)),
+            (SWITCHES, u32::from(follow != Follow::Nothing)),
+            (WAKES, u32::from(follow == Follow::Wakes)),
+        ]);
         let mut loader = EbpfLoader::new();
         loader.btf(None);
         for (name, value) in &globals {
@@ -112,6 +131,7 @@ impl Programs {
             links: Vec::new(),
             calls: Err(unknown.into()),
             switches: Err(unknown.into()),
+            wakes: Err(unknown.into()),
             not_fast: None,
             not_multi: None,
             by_process: false,
@@ -119,10 +139,16 @@ impl Programs {
         };
         let raw = programs.relocated(&globals).map_err(LoadError::Refused)?;
         programs.load_calls(&raw);
-        if switches {
+        if follow != Follow::Nothing {
             programs.switches = match &types.missing {
                 Some(member) => Err(format!("the kernel's types do not show {member}")),
                 None => programs.follow(&raw, types),
+            };
+        }
+        if follow == Follow::Wakes {
+            programs.wakes = match &programs.switches {
+                Ok(flavour) => programs.follow_wakes(&raw, types, *flavour),
+                Err(_) => Err("switches are not followed".into()),
             };
         }
         programs.flush = programs
@@ -220,6 +246,19 @@ impl Programs {
         Ok(Flavour::Stack)
     }
 
+    fn follow_wakes(&mut self, raw: &Object, types: &Types, flavour: Flavour) -> Result<(), String> {
+        if flavour == Flavour::Fast {
+            let number = types.waking.ok_or("there is no btf_trace_sched_waking")?;
+            let program = load_raw(raw, program::WAKE_FAST, Purpose::Tracepoint(number))?;
+            self.links.push(sys::attach_tracepoint(program.as_fd()).map_err(|error| error.to_string())?);
+            return Ok(());
+        }
+        let program = self.raw_tracepoint(program::WAKE_STACK)?;
+        program.load().map_err(|error| with_causes(&error))?;
+        program.attach("sched_waking").map_err(|error| with_causes(&error))?;
+        Ok(())
+    }
+
     /// Closes the part up to `now` of the gap that is open at a process's device.
     pub(crate) fn flush(&mut self, tgid: u32, slot: u32, now: u64) -> Result<(), String> {
         let mut options = RawTracePointRunOptions::new();
@@ -262,6 +301,8 @@ struct Types {
     missing: Option<String>,
     /// The numbers of what [`FAST`] is for.
     tracepoints: [Option<u32>; FAST.len()],
+    /// The number of what [`program::WAKE_FAST`] is for.
+    waking: Option<u32>,
 }
 
 impl Types {
@@ -282,7 +323,12 @@ impl Types {
                 None => {}
             }
         }
-        Self { globals, missing, tracepoints: FAST.map(|(_, tracepoint)| btf.typedef(tracepoint)) }
+        Self {
+            globals,
+            missing,
+            tracepoints: FAST.map(|(_, tracepoint)| btf.typedef(tracepoint)),
+            waking: btf.typedef("btf_trace_sched_waking"),
+        }
     }
 }
 

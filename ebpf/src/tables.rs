@@ -6,7 +6,8 @@ use std::io;
 use aya::Pod;
 use aya::maps::{Array, HashMap, Map, MapData, PerCpuArray};
 use warpmeter_ebpf_common::{
-    GapKey, GapSum, Handle, PAGE, PAGES, Process, Task, Use, UseKey, UuidKey, drop as drops, map, process,
+    GapKey, GapSum, Handle, PAGE, PAGES, Process, Task, Use, UseKey, UuidKey, WakeKey, WakeSum,
+    drop as drops, map, process,
 };
 
 use crate::meter::Reading;
@@ -29,6 +30,8 @@ pub(crate) struct Tables {
     gaps: Map,
     contexts: Map,
     uuids: Map,
+    wakes: Map,
+    moment: Array<MapData, u64>,
     drops: PerCpuArray<MapData, u64>,
 }
 
@@ -44,6 +47,8 @@ impl Tables {
             gaps: take(map::GAPS)?,
             contexts: take(map::CONTEXTS)?,
             uuids: take(map::UUIDS)?,
+            wakes: take(map::WAKES)?,
+            moment: Array::try_from(take(map::MOMENT)?).map_err(refused)?,
             drops: PerCpuArray::try_from(take(map::DROPS)?).map_err(refused)?,
         })
     }
@@ -114,9 +119,15 @@ impl Tables {
         Ok(keys)
     }
 
-    /// Everything that sums are made of, as it is about `at`.
-    pub(crate) fn read(&self, at: u64) -> io::Result<Reading> {
-        let mut reading = Reading { at, ..Reading::default() };
+    /// Says that a snapshot is of `at`: what goes on then is told as far as it is known.
+    pub(crate) fn cut(&mut self, at: u64) -> io::Result<()> {
+        self.moment.set(0, at, 0).map_err(|error| io::Error::other(with_causes(&error)))
+    }
+
+    /// Everything that sums are made of, as it is about `at`; `wakes`: whether wake-ups are followed.
+    pub(crate) fn read(&self, at: u64, wakes: bool) -> io::Result<Reading> {
+        let mut reading = Reading { at, wakes, ..Reading::default() };
+        read::<WakeKey, WakeSum>(&self.wakes, |key, sum| reading.waits.push((key, sum)))?;
         read::<GapKey, GapSum>(&self.gaps, |key, sum| reading.gaps.push((key, sum)))?;
         read::<UseKey, Use>(&self.uses, |key, counted| reading.uses.push((key, counted)))?;
         read::<u32, Task>(&self.tasks, |key, task| reading.tasks.push((key, task)))?;
@@ -138,6 +149,9 @@ impl Tables {
         remove::<GapKey, GapSum>(&mut self.gaps, |key| ended.contains(&key.tgid))?;
         remove::<UseKey, Use>(&mut self.uses, |key| ended.contains(&key.tgid))?;
         remove::<UuidKey, [u8; 16]>(&mut self.uuids, |key| ended.contains(&key.tgid))?;
+        remove::<WakeKey, WakeSum>(&mut self.wakes, |key| {
+            ended.contains(&key.sleeper) || ended.contains(&key.waker)
+        })?;
         remove::<Handle, u32>(&mut self.contexts, |key| ended.contains(&key.tgid))?;
         for tgid in ended {
             // The kernel may have removed it.

@@ -263,6 +263,7 @@ impl<H: Host> Watch<H> {
 
     fn snapshot(&mut self) -> std::io::Result<Reading> {
         let at = now();
+        self.tables.cut(at)?;
         if self.programs.flush.is_ok() {
             let ended = self.tables.ended()?;
             for key in self.tables.used()? {
@@ -273,7 +274,7 @@ impl<H: Host> Watch<H> {
                 }
             }
         }
-        let reading = self.tables.read(at)?;
+        let reading = self.tables.read(at, self.programs.wakes.is_ok())?;
         for (key, uuid) in self.tables.uuids()? {
             self.people.learn(key.tgid, key.ordinal, uuid);
         }
@@ -374,6 +375,11 @@ impl<H: Host> Watch<H> {
             Err(why) => {
                 reasons.push(format!("switches are not followed, so causes of gaps are unknown: {why}"));
             }
+        }
+        if let (Ok(_), Err(why)) = (&self.programs.switches, &self.programs.wakes) {
+            reasons.push(format!(
+                "wake-ups are not followed, so waits for other threads are divided by what all of them did: {why}"
+            ));
         }
         if let Err(why) = &self.programs.flush {
             reasons.push(format!("gaps that go on are reported when they end: {why}"));

@@ -26,7 +26,7 @@ pub enum Doing {
     Memory,
     /// Locks, pipes, local sockets, other processes.
     Lock,
-    /// Waiting for any of several files, it is not known for which.
+    /// Waiting for any of several files, it is not known for which; or for a thread, it is not known yet for what.
     Poll,
     /// Asleep until a time that it chose.
     Timer,
@@ -96,6 +96,26 @@ pub struct Probes {
     /// process.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sampled: Vec<Sampled>,
+    /// Whether wake-ups are followed: then a wait for another thread counts as what that one did, and [`Doing::Lock`]
+    /// is what no thread explains. A wait that goes on at a snapshot is [`Doing::Poll`] up to there.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub followed: bool,
+    /// The waits that ended with a wake-up by another thread of those that are watched, in order of processes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub waits: Vec<Waits>,
+}
+
+/// Waits of the threads of one process for those of another, or for one another.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Waits {
+    /// The process of the threads that waited.
+    pub sleeper: ProcessId,
+    /// The process of the threads that ended the waits.
+    pub waker: ProcessId,
+    /// How many waits.
+    pub count: u64,
+    /// What the wakers did meanwhile: nanoseconds of the sleepers' waits.
+    pub doings: Doings,
 }
 
 /// What a process that uses a GPU was doing, by samples of all its threads.

@@ -35,6 +35,8 @@ pub struct Host {
     pub sampled: Doings,
     /// How many samples those were.
     pub samples: u64,
+    /// Whether wake-ups were followed: then waits for locks have been passed on already, each to what its waker did.
+    pub followed: bool,
 }
 
 /// How long a device ran and stood still over one stretch, in nanoseconds of the node's time.
@@ -109,6 +111,9 @@ pub fn causes(still: Still, host: &Host) -> Causes {
         }
     }
 
+    if host.followed {
+        causes.add(State::StalledLock, std::mem::take(&mut passed_on[0]));
+    }
     causes.pass_on(passed_on, &host.feeders);
     causes.add(State::UnknownNoEvidence, rest);
     causes

@@ -182,6 +182,15 @@ fn a_feeder_explains_no_more_than_it_was_busy() {
     assert_eq!(found(still(400 * MS, 0), &Host { feeders, ..host(&gaps) }), expected);
 }
 
+#[test]
+fn where_wake_ups_are_followed_a_lock_is_one_and_only_what_is_not_known_yet_is_passed_on() {
+    let gaps =
+        [gap(GapKind::Drained, 1, 300 * MS, Doing::Lock), gap(GapKind::Drained, 10, 300 * MS, Doing::Poll)];
+    let feeders = doings(&[(Doing::DiskWrite, 400 * MS)]);
+    let expected = [(State::StalledDiskWrite, 300 * MS), (State::StalledLock, 300 * MS)];
+    assert_eq!(found(still(400 * MS, 0), &Host { feeders, followed: true, ..host(&gaps) }), expected);
+}
+
 fn any_gap() -> impl Strategy<Value = Gap> {
     let kind = prop_oneof![Just(GapKind::Drained), Just(GapKind::Enqueue), Just(GapKind::Sync)];
     let doings = prop::array::uniform11(0..=SECOND);
@@ -195,8 +204,16 @@ fn any_host() -> impl Strategy<Value = Host> {
     let feeders = prop::array::uniform11(0..=4 * SECOND);
     let sampled = prop::array::uniform11(0..=SECOND / 4);
     let gaps = prop_oneof![Just(Vec::new()), prop::collection::vec(any_gap(), 0..12)];
-    (gaps, 0..=2 * SECOND, any::<bool>(), feeders, sampled).prop_map(
-        |(gaps, copies, alone, feeders, sampled)| Host { gaps, copies, alone, feeders, sampled, samples: 16 },
+    (gaps, 0..=2 * SECOND, any::<bool>(), feeders, sampled, any::<bool>()).prop_map(
+        |(gaps, copies, alone, feeders, sampled, followed)| Host {
+            gaps,
+            copies,
+            alone,
+            feeders,
+            sampled,
+            samples: 16,
+            followed,
+        },
     )
 }
 
@@ -226,7 +243,7 @@ proptest! {
             sampled || host.gaps.iter().any(|gap| gap.doings[doing as usize] > 0)
         };
         let fed = |doing: Doing| {
-            host.feeders[doing as usize] > 0 && (did(Doing::Lock) || did(Doing::Poll))
+            host.feeders[doing as usize] > 0 && (did(Doing::Poll) || did(Doing::Lock) && !host.followed)
         };
         let gaps = |kind: GapKind| host.gaps.iter().any(|gap| gap.kind == kind && gap.total > 0);
         for state in causes.amounts.keys() {

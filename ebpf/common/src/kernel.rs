@@ -15,6 +15,10 @@ pub struct Offset {
     pub required: bool,
 }
 
+const fn optional(global: &'static str, of: &'static str, members: &'static [&'static str]) -> Offset {
+    Offset { global, bit: None, of, members, required: false }
+}
+
 const fn required(global: &'static str, of: &'static str, members: &'static [&'static str]) -> Offset {
     Offset { global, bit: None, of, members, required: true }
 }
@@ -41,13 +45,7 @@ pub const OFFSETS: &[Offset] = &[
         required: false,
     },
     // Only with CONFIG_SCHED_INFO.
-    Offset {
-        global: "TASK_RUN_DELAY",
-        bit: None,
-        of: "task_struct",
-        members: &["sched_info.run_delay"],
-        required: false,
-    },
+    optional("TASK_RUN_DELAY", "task_struct", &["sched_info.run_delay"]),
     required("TASK_STACK", "task_struct", &["stack"]),
     required("TASK_FILES", "task_struct", &["files"]),
     required("FILES_FDT", "files_struct", &["fdt"]),
@@ -61,6 +59,10 @@ pub const OFFSETS: &[Offset] = &[
     required("SOCKET_SK", "socket", &["sk"]),
     required("SOCK_FAMILY", "sock", &["__sk_common.skc_family"]),
     required("SOCK_BACKLOG", "sock", &["sk_max_ack_backlog"]),
+    // Which of its files a wait in `epoll_wait` was for.
+    optional("EP_READY", "eventpoll", &["rdllist"]),
+    optional("ITEM_READY", "epitem", &["rdllink"]),
+    optional("ITEM_FILE", "epitem", &["ffd.file"]),
 ];
 
 /// Global: 1 if the tracepoint `sched_switch` passes the state that the task left in (since 5.18: the BTF type
@@ -80,3 +82,6 @@ pub const RETURNS: &str = "RETURNS";
 
 /// Global: 1 if the switch programs are attached; 0 if nothing says what threads do, and all of it is unknown.
 pub const SWITCHES: &str = "SWITCHES";
+
+/// Global: 1 if the wake-up program is attached: then a wait for a lock that goes on counts as [`doing::POLL`](crate::doing::POLL).
+pub const WAKES: &str = "WAKES_SEEN";

@@ -16,12 +16,16 @@
 //! | `EVENTS` | [`Handle`] → [`Event`] | record | destruction, age (LRU) |
 //! | `CONTEXTS` | [`Handle`] of a context → device ordinal (u32) | creation or retaining | destruction, loader |
 //! | `UUIDS` | [`UuidKey`] → 16 bytes | `cuDeviceGetUuid` | loader |
+//! | `HISTORIES` | thread id → [`History`] | the thread's switches | age (LRU) |
+//! | `WAKES` | [`WakeKey`] → [`WakeSum`] | wake-ups | loader, age (LRU) |
+//! | `MOMENT` | array of one u64: the time of the last snapshot | loader, before it cuts gaps | |
 //! | `DROPS` | per-CPU array of u64 by [`mod@drop`] | | |
 //! | `RUNS` | per-CPU array of u64 by [`run`] | | |
 //!
 //! # A snapshot
 //!
-//! 1. `m` = CLOCK_MONOTONIC now. For every key of `USES` run the program [`program::FLUSH`] once
+//! 1. `m` = CLOCK_MONOTONIC now, written to `MOMENT`: waits that go on then are told as far as they are known, and who
+//!    ends them explains the rest. For every key of `USES` run the program [`program::FLUSH`] once
 //!    (`BPF_PROG_TEST_RUN`, context of three u64: process, slot, `m`): the open gap's part up to `m` goes to `GAPS`.
 //! 2. Read `GAPS` and `USES`, then `TASKS` and `PROCESSES`; [`Task::at`] gives a thread's sums at `m`, and for a
 //!    thread in a call `m − call_began` is the part of its wait so far.
@@ -139,8 +143,10 @@ pub mod run {
     pub const BLOCKS: u32 = 1;
     /// Entries of all other calls than enqueues.
     pub const STATES: u32 = 2;
+    /// Wake-ups of tracked threads that waited for a lock or for any of several files.
+    pub const WAKES: u32 = 3;
     /// How many there are.
-    pub const COUNT: u32 = 3;
+    pub const COUNT: u32 = 4;
 }
 
 /// Names of maps.
@@ -163,6 +169,12 @@ pub mod map {
     pub const CONTEXTS: &str = "CONTEXTS";
     /// Identities of devices.
     pub const UUIDS: &str = "UUIDS";
+    /// What threads did of late.
+    pub const HISTORIES: &str = "HISTORIES";
+    /// Who waited for whom.
+    pub const WAKES: &str = "WAKES";
+    /// The time of the last snapshot.
+    pub const MOMENT: &str = "MOMENT";
     /// What was left out.
     pub const DROPS: &str = "DROPS";
     /// How often programs ran.
@@ -183,6 +195,10 @@ pub mod program {
     pub const FORK_STACK: &str = "fork_stack";
     /// Raw tracepoint `sched_process_exit`.
     pub const EXIT_STACK: &str = "exit_stack";
+    /// `tp_btf/sched_waking`.
+    pub const WAKE_FAST: &str = "wake_fast";
+    /// Raw tracepoint `sched_waking`.
+    pub const WAKE_STACK: &str = "wake_stack";
     /// Uprobe of calls that enqueue work and return at once.
     pub const ENQUEUE: &str = "enqueue";
     /// Uprobe of calls that wait for the device or ask whether it is done.

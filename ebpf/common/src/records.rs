@@ -93,6 +93,13 @@ pub struct Task {
     pub ended: u64,
     /// Without return probes: when it was seen to do something else after its last waiting call; else 0.
     pub returned: u64,
+    /// Nanoseconds of waits for a lock that a timeout ended, since its last wake-up by a thread or CUDA call: the wait
+    /// goes on, and who ends it says for what it was. In `sums` they are [`doing::POLL`].
+    pub owed: u64,
+    /// When the first of them began.
+    pub owed_since: u64,
+    /// When its history was last added to.
+    pub noted: u64,
 }
 
 /// What success of a call proves complete.
@@ -110,20 +117,75 @@ pub mod scope {
 impl Task {
     /// What the thread had done by `now`, the running interval included, and how long it had been in the driver.
     /// A wait that has just ended counts as what it was, although some of it may later turn out to be `CPU_WAIT`:
-    /// between two snapshots one class can fall by what `CPU_WAIT` rises.
+    /// between two snapshots one class can fall by what `CPU_WAIT` rises. `wakes`: whether wake-ups are followed, see
+    /// [`open_wait`].
     #[inline(always)]
-    pub fn at(&self, now: u64) -> (Doings, u64) {
+    pub fn at(&self, now: u64, wakes: bool) -> (Doings, u64) {
         let mut sums = self.sums;
         let mut in_driver = self.in_driver;
         add(&mut sums, self.waited_doing, self.waited);
         let open = now.saturating_sub(self.since);
         if self.call == 0 {
-            add(&mut sums, self.doing, open);
+            add(&mut sums, open_wait(self.doing, wakes), open);
         } else {
             in_driver = in_driver.wrapping_add(open);
         }
         (sums, in_driver)
     }
+}
+
+/// What an interval counts as that goes on at a snapshot: whom a thread waits for shows when it is woken.
+#[inline(always)]
+pub fn open_wait(doing: u32, wakes: bool) -> u32 {
+    if wakes && doing == doing::LOCK { doing::POLL } else { doing }
+}
+
+/// Points that a [`History`] keeps of each of its levels.
+pub const POINTS: usize = 8;
+/// Its levels: points of the first are at least 2¹⁸ ns apart (262 µs), those of each further one four times as far, so
+/// that the last reach back half a second.
+pub const LEVELS: usize = 5;
+/// log₂ of the distance between points of the first level, in units of a [`Point`].
+pub const FINEST: u32 = 8;
+
+/// What a thread had done at one time. Units of 1024 ns that wrap after an hour.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(C)]
+pub struct Point {
+    /// The time.
+    pub at: u32,
+    /// By [`doing`], and last its time in the driver.
+    pub done: [u32; doing::COUNT + 1],
+}
+
+/// What a thread did of late, so that those that waited for it can be told what that was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(C)]
+pub struct History {
+    /// Levels of rings.
+    pub points: [Point; POINTS * LEVELS],
+    /// How many points each level ever had.
+    pub counts: [u32; LEVELS],
+}
+
+/// Who woke whom.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(C)]
+pub struct WakeKey {
+    /// The process of the thread that waited.
+    pub sleeper: u32,
+    /// The process of the thread that ended the wait.
+    pub waker: u32,
+}
+
+/// Waits of the threads of one process for those of another, or for one another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(C)]
+pub struct WakeSum {
+    /// How many.
+    pub count: u64,
+    /// What the wakers did meanwhile: nanoseconds of the sleepers.
+    pub doings: Doings,
 }
 
 /// A number as an index that the compiler knows nothing of. Otherwise it compares the narrow number with a bound and
@@ -354,7 +416,11 @@ macro_rules! sizes {
 }
 
 sizes! {
-    Task = 360;
+    Task = 384;
+    Point = 52;
+    History = 2100;
+    WakeKey = 8;
+    WakeSum = 96;
     Process = 216;
     UseKey = 8;
     Use = 128;

@@ -4,10 +4,17 @@
 use aya_ebpf::helpers::bpf_probe_read_kernel;
 use warpmeter_ebpf_common::doing;
 
+use crate::call;
 use crate::globals::{
-    FDT_FD, FDT_MAX, FILE_INODE, FILE_PRIVATE, FILES_FDT, INODE_MODE, INODE_SB, SB_MAGIC, SOCK_BACKLOG,
-    SOCK_FAMILY, SOCKET_SK, TASK_FILES, TASK_IOWAIT, TASK_IOWAIT_BIT, TASK_MEMSTALL, TASK_MEMSTALL_BIT,
+    EP_READY, FDT_FD, FDT_MAX, FILE_INODE, FILE_PRIVATE, FILES_FDT, INODE_MODE, INODE_SB, ITEM_FILE,
+    ITEM_READY, SB_MAGIC, SOCK_BACKLOG, SOCK_FAMILY, SOCKET_SK, TASK_FILES, TASK_IOWAIT, TASK_IOWAIT_BIT,
+    TASK_MEMSTALL, TASK_MEMSTALL_BIT,
 };
+
+/// Places in `pt_regs` of x86-64.
+pub const ORIG_AX: u32 = 120;
+pub const DI: u32 = 112;
+pub const SI: u32 = 104;
 
 /// A member of a kernel structure; zero if it cannot be read.
 #[inline(always)]
@@ -25,7 +32,7 @@ fn pointer(base: *const u8, offset: u32) -> *const u8 {
 const UNINTERRUPTIBLE: u32 = 2;
 
 /// Numbers of x86-64's system calls.
-mod call {
+mod number {
     pub const READ: i64 = 0;
     pub const WRITE: i64 = 1;
     pub const OPEN: i64 = 2;
@@ -113,10 +120,10 @@ mod call {
     pub const FUTEX_WAIT: i64 = 455;
 }
 
-/// The class of a wait. `number` is the system call's, negative outside of one; `first` and `second` its arguments.
+/// The class of a wait of the task that runs. `number` is the system call's, negative outside of one; `first` and `second` its arguments.
 #[inline(always)]
 pub fn wait(task: *const u8, state: u32, number: i64, first: u64, second: u64) -> u32 {
-    if number == call::IO_URING_ENTER {
+    if number == number::IO_URING_ENTER {
         // It says that it waits for I/O whatever it waits for.
         return doing::POLL;
     }
@@ -137,86 +144,87 @@ pub fn wait(task: *const u8, state: u32, number: i64, first: u64, second: u64) -
         };
     }
     match number {
-        call::FUTEX
-        | call::FUTEX_WAITV
-        | call::FUTEX_WAIT
-        | call::FLOCK
-        | call::FCNTL
-        | call::SEMOP
-        | call::SEMTIMEDOP
-        | call::MSGSND
-        | call::MSGRCV
-        | call::MQ_TIMEDSEND
-        | call::MQ_TIMEDRECEIVE
-        | call::WAIT4
-        | call::WAITID
+        number::FUTEX
+        | number::FUTEX_WAITV
+        | number::FUTEX_WAIT
+        | number::FLOCK
+        | number::FCNTL
+        | number::SEMOP
+        | number::SEMTIMEDOP
+        | number::MSGSND
+        | number::MSGRCV
+        | number::MQ_TIMEDSEND
+        | number::MQ_TIMEDRECEIVE
+        | number::WAIT4
+        | number::WAITID
             if !io =>
         {
             doing::LOCK
         }
-        call::EPOLL_WAIT | call::EPOLL_PWAIT | call::EPOLL_PWAIT2 => doing::POLL,
-        call::POLL | call::PPOLL => no_files_else_poll(second),
-        call::SELECT | call::PSELECT6 => no_files_else_poll(first),
-        call::NANOSLEEP | call::CLOCK_NANOSLEEP => doing::TIMER,
-        call::ACCEPT | call::ACCEPT4 => doing::REQUEST,
-        call::READ
-        | call::PREAD64
-        | call::READV
-        | call::PREADV
-        | call::PREADV2
-        | call::RECVFROM
-        | call::RECVMSG
-        | call::RECVMMSG
-        | call::CONNECT
-        | call::GETDENTS
-        | call::GETDENTS64
-        | call::READAHEAD
-        | call::FADVISE64
-        | call::SPLICE
-        | call::COPY_FILE_RANGE => file(task, first, doing::DISK_READ),
+        number::EPOLL_WAIT | number::EPOLL_PWAIT | number::EPOLL_PWAIT2 => doing::POLL,
+        number::POLL | number::PPOLL if second == 1 => only(task, first),
+        number::POLL | number::PPOLL => no_files_else_poll(second),
+        number::SELECT | number::PSELECT6 => no_files_else_poll(first),
+        number::NANOSLEEP | number::CLOCK_NANOSLEEP => doing::TIMER,
+        number::ACCEPT | number::ACCEPT4 => doing::REQUEST,
+        number::READ
+        | number::PREAD64
+        | number::READV
+        | number::PREADV
+        | number::PREADV2
+        | number::RECVFROM
+        | number::RECVMSG
+        | number::RECVMMSG
+        | number::CONNECT
+        | number::GETDENTS
+        | number::GETDENTS64
+        | number::READAHEAD
+        | number::FADVISE64
+        | number::SPLICE
+        | number::COPY_FILE_RANGE => file(task, first, doing::DISK_READ),
         // What it reads is its second argument; waits are for that more often than for its socket.
-        call::SENDFILE => file(task, if io || deep { second } else { first }, doing::DISK_READ),
-        call::WRITE
-        | call::PWRITE64
-        | call::WRITEV
-        | call::PWRITEV
-        | call::PWRITEV2
-        | call::FSYNC
-        | call::FDATASYNC
-        | call::SYNC_FILE_RANGE
-        | call::FALLOCATE
-        | call::FTRUNCATE
-        | call::SENDTO
-        | call::SENDMSG
-        | call::SENDMMSG => file(task, first, doing::DISK_WRITE),
-        call::IO_GETEVENTS | call::IO_PGETEVENTS => doing::DISK_READ,
+        number::SENDFILE => file(task, if io || deep { second } else { first }, doing::DISK_READ),
+        number::WRITE
+        | number::PWRITE64
+        | number::WRITEV
+        | number::PWRITEV
+        | number::PWRITEV2
+        | number::FSYNC
+        | number::FDATASYNC
+        | number::SYNC_FILE_RANGE
+        | number::FALLOCATE
+        | number::FTRUNCATE
+        | number::SENDTO
+        | number::SENDMSG
+        | number::SENDMMSG => file(task, first, doing::DISK_WRITE),
+        number::IO_GETEVENTS | number::IO_PGETEVENTS => doing::DISK_READ,
         _ if !io && !deep => doing::UNKNOWN,
-        call::MSYNC
-        | call::SYNC
-        | call::SYNCFS
-        | call::TRUNCATE
-        | call::RENAME
-        | call::RENAMEAT
-        | call::RENAMEAT2
-        | call::RMDIR
-        | call::UNLINK
-        | call::UNLINKAT
-        | call::MKDIRAT
-        | call::CREAT => doing::DISK_WRITE,
+        number::MSYNC
+        | number::SYNC
+        | number::SYNCFS
+        | number::TRUNCATE
+        | number::RENAME
+        | number::RENAMEAT
+        | number::RENAMEAT2
+        | number::RMDIR
+        | number::UNLINK
+        | number::UNLINKAT
+        | number::MKDIRAT
+        | number::CREAT => doing::DISK_WRITE,
         _ if io => doing::DISK_READ,
-        call::OPEN
-        | call::OPENAT
-        | call::OPENAT2
-        | call::STAT
-        | call::LSTAT
-        | call::NEWFSTATAT
-        | call::STATX
-        | call::ACCESS => doing::DISK_READ,
-        call::MMAP | call::MPROTECT | call::MUNMAP | call::BRK | call::MREMAP | call::MADVISE => {
+        number::OPEN
+        | number::OPENAT
+        | number::OPENAT2
+        | number::STAT
+        | number::LSTAT
+        | number::NEWFSTATAT
+        | number::STATX
+        | number::ACCESS => doing::DISK_READ,
+        number::MMAP | number::MPROTECT | number::MUNMAP | number::BRK | number::MREMAP | number::MADVISE => {
             doing::MEMORY
         }
         // Until the child has let go of the address space.
-        call::CLONE | call::VFORK | call::CLONE3 => doing::LOCK,
+        number::CLONE | number::VFORK | number::CLONE3 => doing::LOCK,
         _ => doing::UNKNOWN,
     }
 }
@@ -224,6 +232,40 @@ pub fn wait(task: *const u8, state: u32, number: i64, first: u64, second: u64) -
 #[inline(always)]
 fn no_files_else_poll(files: u64) -> u32 {
     if files == 0 { doing::TIMER } else { doing::POLL }
+}
+
+/// The class of a wait for one file, by its `struct pollfd`. The task is the one that runs: its memory can be read.
+#[inline(always)]
+fn only(task: *const u8, pollfd: u64) -> u32 {
+    known_else_poll(file(task, call::user::<u32>(pollfd).into(), doing::DISK_READ))
+}
+
+#[inline(always)]
+fn known_else_poll(class: u32) -> u32 {
+    if class == doing::UNKNOWN { doing::POLL } else { class }
+}
+
+/// The class of a wait in `epoll_wait` that is over, by the first file that is ready; [`doing::POLL`] if it cannot be
+/// told, and for other system calls. `number` and `first` are the call's.
+#[inline(always)]
+pub fn ready(task: *const u8, number: i64, first: u64) -> u32 {
+    if !matches!(number, number::EPOLL_WAIT | number::EPOLL_PWAIT | number::EPOLL_PWAIT2)
+        || ITEM_FILE.load() == 0
+    {
+        return doing::POLL;
+    }
+    let set = pointer(open_file(task, first), FILE_PRIVATE.load());
+    let list = set.wrapping_add(EP_READY.load() as usize);
+    let link = pointer(list, 0);
+    if link.is_null() {
+        return doing::POLL;
+    }
+    if link == list {
+        // Its time was up.
+        return doing::TIMER;
+    }
+    let item = link.wrapping_sub(ITEM_READY.load() as usize);
+    known_else_poll(of_file(pointer(item, ITEM_FILE.load()), doing::DISK_READ))
 }
 
 const S_IFMT: u16 = 0o170_000;
@@ -236,13 +278,23 @@ const S_IFIFO: u16 = 0o010_000;
 /// The class of a wait for a file; `disk` is what it is if the file is on a local disk.
 #[inline(always)]
 fn file(task: *const u8, descriptor: u64, disk: u32) -> u32 {
+    of_file(open_file(task, descriptor), disk)
+}
+
+/// A task's open file; null if there is none.
+#[inline(always)]
+fn open_file(task: *const u8, descriptor: u64) -> *const u8 {
     let table = pointer(pointer(task, TASK_FILES.load()), FILES_FDT.load());
     let descriptor = descriptor as u32;
     if descriptor >= read::<u32>(table, FDT_MAX.load()) {
-        return doing::UNKNOWN;
+        return core::ptr::null();
     }
     let slots = pointer(table, FDT_FD.load());
-    let file = read::<u64>(slots.wrapping_add(descriptor as usize * 8), 0) as *const u8;
+    read::<u64>(slots.wrapping_add(descriptor as usize * 8), 0) as *const u8
+}
+
+#[inline(always)]
+fn of_file(file: *const u8, disk: u32) -> u32 {
     let inode = pointer(file, FILE_INODE.load());
     match read::<u16>(inode, INODE_MODE.load()) & S_IFMT {
         S_IFSOCK => socket(pointer(file, FILE_PRIVATE.load())),

@@ -2,10 +2,11 @@
 
 use aya_ebpf::macros::raw_tracepoint;
 use aya_ebpf::programs::RawTracePointContext;
-use warpmeter_ebpf_common::{UseKey, add, doing, gap};
+use warpmeter_ebpf_common::{UseKey, add, doing, gap, open_wait};
 
 use crate::atomic;
 use crate::gaps;
+use crate::globals::WAKES_SEEN;
 use crate::maps::{SCRATCH, TASKS, USES};
 
 #[raw_tracepoint(tracepoint = "sched_switch")]
@@ -51,8 +52,8 @@ fn cut(key: &UseKey, now: u64) {
     add(&mut seen.sums, task.waited_doing, task.waited);
     seen.ended = now.saturating_sub(task.since);
     if task.call == 0 {
-        seen.ended_doing = task.doing;
-        add(&mut seen.sums, task.doing, seen.ended);
+        seen.ended_doing = open_wait(task.doing, WAKES_SEEN.load() != 0);
+        add(&mut seen.sums, seen.ended_doing, seen.ended);
     } else {
         seen.ended_doing = doing::COUNT as u32;
     }

@@ -143,6 +143,7 @@ pub fn record(key: &UseKey, task: &Task, old: u64, began: u64, now: u64) {
 pub fn mark(task: &mut Task, now: u64) {
     task.mark = now;
     task.at_mark = task.sums;
+    task.owed = 0;
 }
 
 #[inline(always)]

@@ -34,8 +34,12 @@ globals!(
     SOCKET_SK,
     SOCK_FAMILY,
     SOCK_BACKLOG,
+    EP_READY,
+    ITEM_READY,
+    ITEM_FILE,
     HAS_PREV_STATE,
     STACK_REGS,
     RETURNS,
     SWITCHES,
+    WAKES_SEEN,
 );

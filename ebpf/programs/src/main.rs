@@ -17,10 +17,12 @@ mod enqueue;
 mod flush;
 mod gaps;
 mod globals;
+mod history;
 mod maps;
 mod state;
 mod switch;
 mod tasks;
+mod wake;
 
 #[unsafe(link_section = "license")]
 #[unsafe(no_mangle)]

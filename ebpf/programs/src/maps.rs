@@ -1,11 +1,14 @@
-//! The maps. Sizes bound memory: about 20 MiB in all, of which a node with few processes touches little.
+//! The maps. Sizes bound memory: about 30 MiB in all, of which a node with few processes touches little.
 
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::{Array, HashMap, LruHashMap, PerCpuArray};
+use core::ptr::{read_volatile, write_volatile};
 use warpmeter_ebpf_common::{
-    Event, GapKey, GapSum, Handle, PAGE, PAGES, Process, Stream, StreamKey, Task, Use, UseKey, UuidKey, drop,
-    run,
+    Event, GapKey, GapSum, Handle, History, PAGE, PAGES, Process, Stream, StreamKey, Task, Use, UseKey,
+    UuidKey, WakeKey, WakeSum, drop, run,
 };
+
+use crate::history::Mix;
 
 #[map]
 pub static TRACKED: Array<[u8; PAGE]> = Array::with_max_entries(PAGES, 0);
@@ -26,12 +29,23 @@ pub static CONTEXTS: HashMap<Handle, u32> = HashMap::with_max_entries(4_096, 0);
 #[map]
 pub static UUIDS: HashMap<UuidKey, [u8; 16]> = HashMap::with_max_entries(8_192, 0);
 #[map]
+pub static HISTORIES: LruHashMap<u32, History> = LruHashMap::with_max_entries(4_096, 0);
+#[map]
+pub static WAKES: LruHashMap<WakeKey, WakeSum> = LruHashMap::with_max_entries(8_192, 0);
+#[map]
+pub static MOMENT: Array<u64> = Array::with_max_entries(1, 0);
+#[map]
 pub static DROPS: PerCpuArray<u64> = PerCpuArray::with_max_entries(drop::COUNT, 0);
 #[map]
 pub static RUNS: PerCpuArray<u64> = PerCpuArray::with_max_entries(run::COUNT, 0);
 /// A thread as `flush` sees it.
 #[map]
 pub static SCRATCH: PerCpuArray<Task> = PerCpuArray::with_max_entries(1, 0);
+/// The mix of a wake-up.
+#[map]
+pub static MIX: PerCpuArray<Mix> = PerCpuArray::with_max_entries(1, 0);
+#[map]
+static FORGOTTEN: PerCpuArray<u64> = PerCpuArray::with_max_entries(1, 0);
 
 /// Counts something that was left out.
 #[inline(always)]
@@ -68,5 +82,17 @@ pub fn track(tid: u32, value: u8) {
     if let Some(page) = TRACKED.get_ptr_mut(tid >> 12) {
         // SAFETY: within the page.
         unsafe { *page.cast::<u8>().add((tid & 4095) as usize) = value };
+    }
+}
+
+/// A number of which the verifier knows nothing any more, not even that it was a pointer, or by which of many branches it
+/// came about.
+#[inline(always)]
+pub fn forget(number: u64) -> u64 {
+    let Some(slot) = FORGOTTEN.get_ptr_mut(0) else { return 0 };
+    // SAFETY: a value of the map, this CPU's.
+    unsafe {
+        write_volatile(slot, number);
+        read_volatile(slot)
     }
 }

@@ -7,21 +7,16 @@ use aya_ebpf::macros::{btf_tracepoint, raw_tracepoint};
 use aya_ebpf::programs::{BtfTracePointContext, RawTracePointContext};
 use warpmeter_ebpf_common::{doing, run};
 
-use crate::classify::{self, read};
+use crate::classify::{self, DI, ORIG_AX, SI, read};
 use crate::globals::{
-    HAS_PREV_STATE, STACK_REGS, TASK_PID, TASK_RUN_DELAY, TASK_STACK, TASK_STATE, TASK_TGID,
+    HAS_PREV_STATE, STACK_REGS, TASK_PID, TASK_RUN_DELAY, TASK_STACK, TASK_STATE, TASK_TGID, WAKES_SEEN,
 };
 use crate::maps::{TASKS, ran, track, tracked};
-use crate::tasks;
-
-/// Places in `pt_regs` of x86-64.
-const ORIG_AX: u32 = 120;
-const DI: u32 = 112;
-const SI: u32 = 104;
+use crate::{history, tasks};
 
 /// A member of a task: a load that the verifier follows, or a read.
 #[inline(always)]
-fn member<T: Default + Copy, const BTF: bool>(task: *const u8, offset: u32) -> T {
+pub fn member<T: Default + Copy, const BTF: bool>(task: *const u8, offset: u32) -> T {
     if BTF {
         // SAFETY: the verifier knows the task's type and the offset, a constant to it.
         unsafe { *task.add(offset as usize).cast::<T>() }
@@ -47,27 +42,41 @@ fn switched<const BTF: bool>(prev: *const u8, next: *const u8, preempted: bool, 
             if TASK_RUN_DELAY.load() == 0 { 0 } else { member::<u64, BTF>(prev, TASK_RUN_DELAY.load()) };
         if let Some(task) = TASKS.get_ptr_mut(&prev_tid) {
             // SAFETY: a value of the map, of the thread that is being switched.
-            tasks::leave(unsafe { &mut *task }, doing, delay, now);
+            let task = unsafe { &mut *task };
+            tasks::leave(task, doing, delay, now);
+            if WAKES_SEEN.load() != 0 {
+                history::note(prev_tid, task, now);
+            }
         } else {
             tasks::create(prev_tid, member::<_, BTF>(prev, TASK_TGID.load()), doing, delay, now);
         }
     }
     if enters && let Some(task) = TASKS.get_ptr_mut(&next_tid) {
         // SAFETY: as above.
-        tasks::enter(unsafe { &mut *task }, now);
+        let task = unsafe { &mut *task };
+        tasks::enter(task, now);
+        if WAKES_SEEN.load() != 0 {
+            history::note(next_tid, task, now);
+        }
     }
 }
 
 #[inline(always)]
 fn waits<const BTF: bool>(prev: *const u8, state: u32) -> u32 {
-    let regs = if BTF {
-        // SAFETY: a task that the verifier knows.
-        unsafe { bpf_task_pt_regs(prev as *mut task_struct) as *const u8 }
-    } else {
-        (read::<u64>(prev, TASK_STACK.load()) as *const u8).wrapping_add(STACK_REGS.load() as usize)
-    };
+    let regs = registers::<BTF>(prev);
     let number: u64 = read(regs, ORIG_AX);
     classify::wait(prev, state, number as i64, read(regs, DI), read(regs, SI))
+}
+
+/// Where a task's user registers are saved.
+#[inline(always)]
+pub fn registers<const BTF: bool>(task: *const u8) -> *const u8 {
+    if BTF {
+        // SAFETY: a task that the verifier knows.
+        unsafe { bpf_task_pt_regs(task as *mut task_struct) as *const u8 }
+    } else {
+        (read::<u64>(task, TASK_STACK.load()) as *const u8).wrapping_add(STACK_REGS.load() as usize)
+    }
 }
 
 #[inline(always)]

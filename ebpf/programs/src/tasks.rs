@@ -3,6 +3,7 @@
 use aya_ebpf::helpers::{
     bpf_get_current_cgroup_id, bpf_get_current_task, bpf_ktime_get_ns, bpf_probe_read_kernel,
 };
+use core::ptr::write_volatile;
 use warpmeter_ebpf_common::calls::Call;
 use warpmeter_ebpf_common::{NESTED, Process, Task, UNKNOWN_SLOT, doing, drop, process, task};
 
@@ -38,6 +39,9 @@ static NO_TASK: Task = Task {
     ended_doing: 0,
     ended: 0,
     returned: 0,
+    owed: 0,
+    owed_since: 0,
+    noted: 0,
 };
 
 static NO_PROCESS: Process = Process {
@@ -205,8 +209,10 @@ pub fn leave(task: &mut Task, doing: u32, run_delay: u64, now: u64) {
         }
     }
     task.since = now;
-    task.doing = doing;
     task.run_delay = run_delay;
+    // Last: who wakes it looks at this first.
+    // SAFETY: a word of the value.
+    unsafe { write_volatile(&raw mut task.doing, doing) };
 }
 
 /// The thread gets a CPU.

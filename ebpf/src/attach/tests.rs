@@ -44,7 +44,7 @@ fn counted(single: bool) -> Option<u64> {
         std::thread::sleep(std::time::Duration::from_secs(1));
     }
     call();
-    let reading = tables.read(0).unwrap();
+    let reading = tables.read(0, true).unwrap();
     let own = reading.uses.iter().filter(|(key, _)| key.tgid == me);
     Some(own.map(|(_, counted)| counted.launches).sum())
 }

@@ -97,9 +97,11 @@ impl Snapshots {
         whose: impl Fn(HostPid) -> bool,
     ) -> Option<Seen> {
         let mut seen = Seen { from_start: true, ..Seen::default() };
+        seen.host.followed = true;
         let (mut bytes, mut waited) = (0_u64, 0_u64);
         for probes in &self.kept {
             let Some(overlap) = probes.during.overlap(during) else { continue };
+            seen.host.followed &= probes.followed;
             let part = |amount: u64| scaled(amount, overlap.nanos(), probes.during.nanos());
             for calls in probes.calls.iter().filter(|calls| of(calls)) {
                 seen.take(calls, during, part);

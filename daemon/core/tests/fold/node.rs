@@ -178,7 +178,14 @@ impl Random {
         let during = Interval::new(MonoNs(start), MonoNs(end)).unwrap();
         let calls = (0..self.below(4)).map(|_| self.calls(end, names)).collect();
         let threads = (0..self.below(3)).map(|_| self.threads()).collect();
-        Fact::Probes(Box::new(Probes { during, calls, threads, sampled: Vec::new() }))
+        Fact::Probes(Box::new(Probes {
+            during,
+            calls,
+            threads,
+            sampled: Vec::new(),
+            followed: false,
+            waits: Vec::new(),
+        }))
     }
 
     fn calls(&mut self, end: u64, names: &[&str]) -> Calls {

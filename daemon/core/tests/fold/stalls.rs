@@ -90,7 +90,14 @@ impl Node {
         self.apply(sample(
             end + MS,
             Source::Probes,
-            Fact::Probes(Box::new(Probes { during, calls, threads, sampled: Vec::new() })),
+            Fact::Probes(Box::new(Probes {
+                during,
+                calls,
+                threads,
+                sampled: Vec::new(),
+                followed: false,
+                waits: Vec::new(),
+            })),
         ))
     }
 
@@ -105,7 +112,14 @@ impl Node {
             }
             Sampled { process: ProcessId { pid: HostPid(*pid), start: MonoNs(2) }, samples: 100, doings }
         });
-        let probes = Probes { during, calls: Vec::new(), threads, sampled: sampled.collect() };
+        let probes = Probes {
+            during,
+            calls: Vec::new(),
+            threads,
+            sampled: sampled.collect(),
+            followed: false,
+            waits: Vec::new(),
+        };
         self.apply(sample(end + MS, Source::Probes, Fact::Probes(Box::new(probes))))
     }
 

@@ -95,7 +95,7 @@ pub fn run() {
     warpmeter_simgpu::install_libraries(program.parent().unwrap(), &plain.join("lib")).unwrap();
 
     println!("{:42} {:>9} {:>9} {:>9} {:>9}", "ns", "without", "with", "more", "median");
-    let mut probes = Probes::load(Flavour::Fast, true);
+    let mut probes = Probes::load(Flavour::Fast, true, true);
     let attached = probes.attach(&node.join("lib/libcuda.so.1"), |_| true);
     for what in ["launch", "synchronisation", "event"] {
         let (mut a, mut b) = (Meter::start(what, &plain), Meter::start(what, node));
@@ -111,7 +111,7 @@ pub fn run() {
             let pairs: Vec<_> = (0..ROUNDS)
                 .map(|_| {
                     let without = meter.measure();
-                    let mut probes = Probes::load(flavour, true);
+                    let mut probes = Probes::load(flavour, true, true);
                     if tracked {
                         for process in family(meter.child.0.id()) {
                             probes.track(process, true);
@@ -137,7 +137,7 @@ fn family(pid: u32) -> Vec<u32> {
 fn statistics(node: &Path) {
     let _on = aya::sys::enable_stats(aya::sys::Stats::RunTime).unwrap();
     for flavour in [Flavour::Fast, Flavour::Stack] {
-        let mut probes = Probes::load(flavour, true);
+        let mut probes = Probes::load(flavour, true, true);
         probes.attach(&node.join("lib/libcuda.so.1"), |_| true);
         for what in ["launch", "synchronisation", "event", "switch"] {
             let mut meter = Meter::start(what, node);

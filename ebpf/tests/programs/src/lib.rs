@@ -11,6 +11,7 @@
 
 pub mod behave;
 pub mod bench;
+pub mod chains;
 pub mod cuda;
 
 use std::collections::BTreeMap;
@@ -22,7 +23,8 @@ use aya::programs::{BtfTracePoint, RawTracePoint, RawTracePointRunOptions, TestR
 use aya::{Ebpf, EbpfLoader};
 use warpmeter_ebpf_common::calls::{ENTRIES, Group};
 use warpmeter_ebpf_common::{
-    Doings, GapKey, GapSum, PAGE, Process, Task, Use, UseKey, doing, drop as dropped, kernel, map, program,
+    Doings, GapKey, GapSum, PAGE, Process, Task, Use, UseKey, WakeKey, WakeSum, doing, drop as dropped,
+    kernel, map, program,
 };
 
 /// The object, beside its sources.
@@ -64,8 +66,8 @@ pub fn permitted() -> bool {
 }
 
 impl Probes {
-    /// Loads and attaches the programs of the scheduler.
-    pub fn load(flavour: Flavour, returns: bool) -> Self {
+    /// Loads and attaches the programs of the scheduler; that of wake-ups if `wakes`.
+    pub fn load(flavour: Flavour, returns: bool, wakes: bool) -> Self {
         let object = std::fs::read(OBJECT).unwrap();
         let types = warpmeter_ebpf::btf::Btf::of_kernel().unwrap();
         let mut globals: Vec<(&str, u32)> = Vec::new();
@@ -83,6 +85,7 @@ impl Probes {
         globals.push((kernel::STACK_REGS, kernel::STACK_REGS_X86_64));
         globals.push((kernel::RETURNS, u32::from(returns)));
         globals.push((kernel::SWITCHES, u32::from(flavour != Flavour::None)));
+        globals.push((kernel::WAKES, u32::from(wakes)));
         let mut loader = EbpfLoader::new();
         for (name, value) in &globals {
             loader.override_global(name, value, true);
@@ -95,7 +98,11 @@ impl Probes {
                     (program::EXIT_FAST, "sched_process_exit"),
                     (program::FORK_FAST, "sched_process_fork"),
                     (program::SWITCH_FAST, "sched_switch"),
+                    (program::WAKE_FAST, "sched_waking"),
                 ] {
+                    if name == program::WAKE_FAST && !wakes {
+                        continue;
+                    }
                     let program: &mut BtfTracePoint = bpf.program_mut(name).unwrap().try_into().unwrap();
                     program.load(point, &kernel_types).unwrap();
                     program.attach().unwrap();
@@ -106,7 +113,11 @@ impl Probes {
                     (program::EXIT_STACK, "sched_process_exit"),
                     (program::FORK_STACK, "sched_process_fork"),
                     (program::SWITCH_STACK, "sched_switch"),
+                    (program::WAKE_STACK, "sched_waking"),
                 ] {
+                    if name == program::WAKE_STACK && !wakes {
+                        continue;
+                    }
                     let program: &mut RawTracePoint = bpf.program_mut(name).unwrap().try_into().unwrap();
                     program.load().unwrap();
                     program.attach(point).unwrap();
@@ -222,6 +233,11 @@ impl Probes {
             }
         }
         sum
+    }
+
+    /// Who waited for whom.
+    pub fn wakes(&self) -> BTreeMap<WakeKey, WakeSum> {
+        self.map(map::WAKES).iter().map(Result::unwrap).collect()
     }
 
     /// Cuts the open gap of each of a process's uses.

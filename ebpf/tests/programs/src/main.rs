@@ -9,7 +9,7 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use warpmeter_ebpf_tests::{Flavour, Probes, behave, bench, cuda};
+use warpmeter_ebpf_tests::{Flavour, Probes, behave, bench, chains, cuda};
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().collect();
@@ -21,6 +21,10 @@ fn main() -> ExitCode {
             wait_for_byte();
             behave::run(number(2), Path::new(word(3)), word(4).parse().unwrap_or(0));
         }
+        "chain" => {
+            wait_for_byte();
+            chains::run(word(2));
+        }
         "cuda" => {
             wait_for_byte();
             cuda::run(word(2));
@@ -31,7 +35,7 @@ fn main() -> ExitCode {
         }
         // Loads, attaches, and stays until it is killed.
         "hold" => {
-            let mut probes = Probes::load(Flavour::Fast, true);
+            let mut probes = Probes::load(Flavour::Fast, true, true);
             println!("{}", probes.attach(Path::new(word(2)), |_| true));
             loop {
                 std::thread::park();

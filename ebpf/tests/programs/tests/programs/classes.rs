@@ -22,7 +22,7 @@ const EXPECTED: [(&str, u32); 16] = [
     ("lock", doing::LOCK),
     ("children", doing::LOCK),
     ("epoll", doing::POLL),
-    ("poll", doing::POLL),
+    ("poll", doing::LOCK),
     ("poll_nothing", doing::TIMER),
     ("sleep", doing::TIMER),
     ("spin", doing::CPU_WAIT),
@@ -62,7 +62,7 @@ fn leads(node: &mut Node, spinners: u32) {
         let (tid, made): (u32, u64) = (tid.parse().unwrap(), made.parse().unwrap());
         let task = tasks.get(&tid).unwrap_or_else(|| panic!("{name} was not followed"));
         assert_eq!(task.tgid, pid);
-        let (doings, in_driver) = task.at(at);
+        let (doings, in_driver) = task.at(at, false);
         let sum: u64 = doings.iter().sum();
         eprintln!("{name:12} {doings:?}");
         assert!(near(sum, at - made, ms(10) + reading) && in_driver == 0, "{name}: {sum} of {}", at - made);

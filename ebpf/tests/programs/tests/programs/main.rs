@@ -13,3 +13,4 @@
 mod classes;
 mod device;
 mod support;
+mod wakes;

@@ -29,12 +29,16 @@ impl Node {
     }
 
     fn unprobed(flavour: Flavour, returns: bool) -> Self {
+        Self::with(flavour, returns, false)
+    }
+
+    fn with(flavour: Flavour, returns: bool, wakes: bool) -> Self {
         let directory = TempDir::new().unwrap();
         warpmeter_simgpu::create(directory.path(), &Scenario::of(Model::H100, 1)).unwrap();
         let program = std::env::current_exe().unwrap();
         warpmeter_simgpu::install_libraries(program.parent().unwrap(), &directory.path().join("lib"))
             .unwrap();
-        Self { directory, probes: Probes::load(flavour, returns) }
+        Self { directory, probes: Probes::load(flavour, returns, wakes) }
     }
 
     pub(crate) fn start(&self, words: &[&str]) -> Watched {
@@ -69,6 +73,11 @@ pub(crate) fn poorer_node() -> Node {
 /// A node with nothing but the scheduler programs of old kernels.
 pub(crate) fn old_node() -> Node {
     Node::unprobed(Flavour::Stack, false)
+}
+
+/// A node that follows wake-ups; with the scheduler programs of old kernels or those of new ones.
+pub(crate) fn following_node(fast: bool) -> Node {
+    Node::with(if fast { Flavour::Fast } else { Flavour::Stack }, false, true)
 }
 
 /// A process that begins when it is let.
