@@ -3,6 +3,7 @@
 
 usage: accuracy.py [--seed N] [--repeats N] [--quick] [--only NAME,NAME] [--out FILE] [--seconds S] [--keep DIR] [--torch DIR]
        accuracy.py --list
+       accuracy.py --document FILE [--out FILE]     puts the tables of a result into a document
 """
 
 import argparse
@@ -22,7 +23,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
-from bench import judge, machine  # noqa: E402
+from bench import judge, machine, table  # noqa: E402
 from bench.lab import Lab  # noqa: E402
 from bench.scenario import ALL, Case, alone, trainer  # noqa: E402
 
@@ -38,7 +39,7 @@ def revision():
 
 def noise(lab, runs):
     """What the machine adds to a step that nothing holds up: spread of its time over runs, in points."""
-    config = trainer(lab, 20, seconds=2, kernels=8, kernel_us=2500)
+    config = {**trainer(lab, kernels=8, kernel_us=2500), "steps": 100}
     case = Case({f"run{number}": alone(config) for number in range(runs)})
     ran, _ = lab.run("noise", case)
     times = sorted(judge.step_ns(pods["main"]["runs"][0]) for pods in ran.values())
@@ -62,7 +63,8 @@ def study(lab, names, args, out):
                 record["ran"] = ran
                 faults = [f"{verdict['pod']}: {fault}" for verdict in record["verdicts"] for fault in verdict["faults"]]
             except Exception as error:
-                traceback.print_exc()
+                if args.keep:
+                    traceback.print_exc()
                 record["error"] = f"{type(error).__name__}: {error}"
                 faults = [record["error"]]
             record["took_s"] = round(time.monotonic() - began, 1)
@@ -95,7 +97,13 @@ def main():
     parser.add_argument("--keep", type=Path)
     parser.add_argument("--torch", type=Path)
     parser.add_argument("--list", action="store_true")
+    parser.add_argument("--document", type=Path)
     args = parser.parse_args()
+    if args.document:
+        head, runs = table.read(args.out)
+        titles = {one.name: one.title for one in ALL.values()}
+        table.put(args.document, table.table(head, runs, titles, judge.LIMITS))
+        return 0
     chosen = [name for name in args.only.split(",") if name]
     unknown = [name for name in chosen if name not in ALL]
     if unknown:
@@ -107,11 +115,14 @@ def main():
         for name in names:
             print(f"{name}\t{ALL[name].title}")
         return 0
-    if os.geteuid() != 0 or not Path("/sys/kernel/btf/vmlinux").exists():
-        print("skipped: probes, namespaces and cgroups need root and a kernel that shows its types")
+    lacks = machine.lacks()
+    if lacks:
+        print(f"skipped: the study needs {', '.join(lacks)}")
         return 0
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    temporary = Path(os.environ.get("TMPDIR", tempfile.gettempdir()))
+    # In memory: what others do with this machine's disk is not measured.
+    memory = Path("/dev/shm")
+    temporary = memory if memory.is_mount() else Path(tempfile.gettempdir())
     machine.sweep(temporary)
     scratch = temporary / f"{machine.PREFIX}-{os.getpid()}"
     scratch.mkdir()

@@ -9,7 +9,7 @@ import time
 from contextlib import ExitStack
 
 from bench import judge
-from bench.machine import Cgroups, Disk, Swap, Wire
+from bench.machine import Cgroups, Disk, SlowDisk, Swap, Wire
 from bench.node import HERE, ORACLE, Daemon, Node, built
 from bench.processes import spawn, stop
 
@@ -46,6 +46,8 @@ class Lab:
             self.stack.callback(self.cgroups.close)
             self.disk = Disk(scratch)
             self.stack.callback(self.disk.close)
+            self.slow = SlowDisk(scratch)
+            self.stack.callback(self.slow.close)
             self.wire = Wire()
             self.stack.callback(self.wire.close)
             server = spawn(["ip", "netns", "exec", self.wire.space, sys.executable, HERE / "workload" / "serve.py",
@@ -75,22 +77,22 @@ class Lab:
         """A stage that asks the server behind the wire."""
         return {"do": "fetch", "address": self.server, "kib": kib, "requests": requests, "delay_us": int(delay_ms * 1000)}
 
-    def data(self, mib=96):
-        """A file on the disk."""
-        if mib not in self.files:
-            self.files[mib] = str(self.disk.data(f"data-{mib}", mib << 10))
-        return self.files[mib]
+    def data(self, disk=None, mib=96):
+        """A file on a disk, the throttled one by default."""
+        disk = disk or self.disk
+        if disk not in self.files:
+            self.files[disk] = str(disk.data("data", mib << 10))
+        return self.files[disk]
 
-    def small_files(self, count, kib):
-        """A directory of small files on the disk."""
-        key = count, kib
-        if key not in self.files:
-            directory = self.disk.mount / f"files-{count}-{kib}"
+    def small_files(self, count=1500, kib=16):
+        """A directory of small files on the slow disk."""
+        if "small" not in self.files:
+            directory = self.slow.mount / "files"
             directory.mkdir()
             for number in range(count):
-                self.disk.data(f"{directory.name}/{number:05}", kib)
-            self.files[key] = str(directory)
-        return self.files[key]
+                self.slow.data(f"files/{number:05}", kib)
+            self.files["small"] = str(directory)
+        return self.files["small"]
 
     def run(self, name, case):
         """Runs every variant of a case; what was measured of each, by variant and pod."""
@@ -101,11 +103,11 @@ class Lab:
             stack.callback(self._drop, directory, name)
             node = Node(directory, sum(widths.values()) + 1, oracle)
             stack.callback(self.cgroups.clear)
-            runs, first = [], 0
+            runs, place = [], 0
             for key, variant in case.variants.items():
-                gpus = node.gpus[first:first + widths[key]]
-                runs.append(Run(self, node, key, variant, gpus, len(runs)))
-                first += widths[key]
+                gpus = node.gpus[place:place + widths[key]]
+                runs.append(Run(self, node, key, variant, gpus, runs))
+                place += widths[key]
             pods = "".join(run.pods_file() for run in runs)
             # The driver library is known to the daemon before the pods load it, as on a node that runs other pods.
             holder = spawn([built() / "warpmeter-workload", "holder", "--library", node.libraries / "libcuda.so.1"],
@@ -142,10 +144,10 @@ class Lab:
 class Run:
     """One variant on its devices."""
 
-    def __init__(self, lab, node, key, variant, gpus, number):
+    def __init__(self, lab, node, key, variant, gpus, before):
         self.lab, self.node, self.key, self.variant, self.gpus = lab, node, key, variant, gpus
-        self.number, self.accounts, self.end_ns = number, {}, 0
-        self.pids = {}
+        self.number, self.first = len(before), before[0] if before else None
+        self.accounts, self.pids, self.end_ns = {}, {}, 0
 
     def identity(self, pod):
         place = self.number * 16 + self.variant.pods.index(pod) + 1
@@ -173,8 +175,10 @@ class Run:
         variant = self.variant
         with ExitStack() as stack:
             self.lab.wire.rate(variant.wire_mbit)
+            stack.callback(self.lab.slow.speed)
+            self.lab.slow.speed(*variant.slow_disk)
             if variant.swap:
-                swap = Swap(self.lab.disk)
+                swap = Swap(self.lab.slow)
                 stack.callback(swap.close)
             for number, other in enumerate(variant.others):
                 stack.callback(stop, self._other(number, *other))
@@ -183,8 +187,8 @@ class Run:
                 uid, container = self.identity(pod)
                 files = self.lab.cgroups.container(uid, container, pod.limits)
                 self.accounts[pod.name], self.pids[pod.name] = [], set()
-                for process in pod.processes:
-                    child, report = self._start(pod, process, files)
+                for number, process in enumerate(pod.processes):
+                    child, report = self._start(pod, number, process, files)
                     # Its cgroup may be slowed: what it started ends with its session.
                     stack.callback(stop, child)
                     self.pids[pod.name].add(child.pid)
@@ -205,7 +209,7 @@ class Run:
             return [sys.executable, HERE / "workload" / program, *rest]
         return [built() / program, *rest, "--library", self.node.libraries / "libcuda.so.1"] if rest else [built() / program]
 
-    def _start(self, pod, process, files):
+    def _start(self, pod, number, process, files):
         numbers = process.devices if process.devices is not None else pod.devices
         env = {**self.node.env(), "CUDA_VISIBLE_DEVICES": ",".join(self.gpus[number] for number in numbers)}
         log = open(self.node.directory / f"{self.name(pod)}.log", "ab")
@@ -214,7 +218,10 @@ class Run:
                 return spawn(self._words(process.words), env=env, cgroups=files, processors=process.processors,
                              stderr=log), None
             config = {**process.config, "devices": list(range(len(numbers)))}
-            report = self.node.directory / f"{self.name(pod)}-{len(self.pids[pod.name])}.json"
+            if self.first and self.first.accounts.get(pod.name):
+                # The same work as in the first variant.
+                config["steps"] = self.first.accounts[pod.name][number]["steps"]
+            report = self.node.directory / f"{self.name(pod)}-{number}.json"
             python = sys.executable
             if config["source"]["kind"] == "torch":
                 torch = self.lab.torch_env

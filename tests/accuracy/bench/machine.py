@@ -8,10 +8,18 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
+from bench.processes import spawn, stop
+from bench.slow import CONTROL
+
 PREFIX = "wmacc"
+
+# The hierarchies of version 1 that limits are set in, and the unified one, by which probes know a pod.
+HIERARCHIES = ("unified", "pids", "cpu", "memory", "blkio")
+CGROUPS = Path("/sys/fs/cgroup")
 
 
 def run(*words, check=True):
@@ -22,14 +30,32 @@ def run(*words, check=True):
     return done.stdout
 
 
+def lacks():
+    """What the study needs and this machine does not have."""
+    found = []
+    if os.geteuid() != 0:
+        return ["root"]
+    if not Path("/sys/kernel/btf/vmlinux").exists():
+        found.append("a kernel that shows its types")
+    found += [f"cgroup version 1's {name}" for name in ("cpu", "memory", "blkio") if not (CGROUPS / name / "cgroup.procs").exists()]
+    found += [file for file in ("/dev/fuse", "/dev/loop-control") if not Path(file).exists()]
+    found += [tool for tool in ("ip", "tc", "losetup", "mkfs.ext4", "mkswap") if not shutil.which(tool)]
+    if os.cpu_count() < 2:
+        found.append("two processors")
+    return found
+
+
 class Disk:
     """A file system on a loop device, whose input and output can be limited by cgroup."""
 
-    def __init__(self, directory, mib=512):
+    def __init__(self, directory, mib=384):
         self.image = directory / "disk.img"
-        self.mount = directory / "disk"
         with open(self.image, "wb") as file:
             file.truncate(mib << 20)
+        self.mount = directory / "disk"
+        self._mount()
+
+    def _mount(self):
         # Direct: the host's page cache must not serve what the file system's was told to forget.
         self.device = run("losetup", "--direct-io=on", "-f", "--show", self.image).strip()
         self.mount.mkdir()
@@ -59,7 +85,42 @@ class Disk:
     def close(self):
         run("umount", self.mount, check=False)
         run("losetup", "-d", self.device, check=False)
-        self.image.unlink(missing_ok=True)
+
+
+class SlowDisk(Disk):
+    """A file system on a loop device over a file that is slow by itself (`slow.py`): each request takes its time."""
+
+    def __init__(self, directory, mib=384):
+        self.lower, control = directory / "lower", directory / "speed"
+        self.lower.mkdir()
+        self.image, self.mount = self.lower / "disk", directory / "slow"
+        control.write_bytes(CONTROL.pack(0, 0, 0))
+        self.control = open(control, "r+b", buffering=0)
+        self.server = spawn([sys.executable, Path(__file__).with_name("slow.py"), self.lower, mib, control])
+        try:
+            for _ in range(100):
+                if self.image.exists():
+                    break
+                time.sleep(0.05)
+            self._mount()
+        except BaseException:
+            self._stop()
+            raise
+
+    def speed(self, read_mbs=0.0, write_mbs=0.0, latency_ms=0.0):
+        """MB/s, 0 for no limit, and the latency of a request."""
+        self.control.seek(0)
+        self.control.write(CONTROL.pack(read_mbs, write_mbs, latency_ms))
+
+    def close(self):
+        self.speed()
+        super().close()
+        self._stop()
+
+    def _stop(self):
+        run("umount", "-l", self.lower, check=False)
+        stop(self.server)
+        self.control.close()
 
 
 class Wire:
@@ -99,9 +160,9 @@ class Wire:
 
 
 class Swap:
-    """A swap file on the throttled disk, the first to be used while it is there."""
+    """A swap file on a disk, the first to be used while it is there."""
 
-    def __init__(self, disk, mib=256):
+    def __init__(self, disk, mib=160):
         self.path = disk.mount / "swap"
         run("fallocate", "-l", f"{mib}M", self.path)
         self.path.chmod(0o600)
@@ -111,10 +172,6 @@ class Swap:
     def close(self):
         run("swapoff", self.path, check=False)
 
-
-# The hierarchies of version 1 that limits are set in, and the unified one, by which probes know a pod.
-HIERARCHIES = ("unified", "pids", "cpu", "memory", "blkio")
-CGROUPS = Path("/sys/fs/cgroup")
 
 
 # The most that a cgroup can weigh: beside it, other programs of the machine get next to nothing of the processors.
@@ -130,9 +187,6 @@ class Cgroups:
     def __init__(self):
         self.top = f"{PREFIX}-{os.getpid()}"
         self.roots = [CGROUPS / name for name in HIERARCHIES if (CGROUPS / name / "cgroup.procs").exists()]
-        missing = {"cpu", "memory", "blkio"} - {root.name for root in self.roots}
-        if missing:
-            raise RuntimeError(f"limits need cgroup version 1's {', '.join(sorted(missing))} under {CGROUPS}")
         self.processors = CGROUPS / "cpu" / self.top
         service = self.processors / "service"
         service.mkdir(parents=True)
@@ -158,7 +212,7 @@ class Cgroups:
 
     def clear(self):
         """Ends what is left in pods and neighbours, and removes them."""
-        places = [root / self.top / "kubepods" for root in self.roots] + [*self.processors.glob("neighbour-*")]
+        places = [place for root in self.roots for place in (root / self.top).glob("[kn]*")]
         for _ in range(100):
             pids = {int(pid) for place in places for procs in place.rglob("cgroup.procs") for pid in procs.read_text().split()}
             for pid in pids:
@@ -218,8 +272,10 @@ def sweep(scratch):
                 remove(path)
     for path in scratch.glob(f"{PREFIX}-*"):
         if gone(path.name):
-            run("swapoff", path / "disk" / "swap", check=False)
-            run("umount", path / "disk", check=False)
-            for line in run("losetup", "-j", path / "disk.img", check=False).splitlines():
-                run("losetup", "-d", line.split(":")[0], check=False)
+            run("swapoff", path / "slow" / "swap", check=False)
+            for mount, image in (("disk", "disk.img"), ("slow", "lower/disk")):
+                run("umount", path / mount, check=False)
+                for line in run("losetup", "-j", path / image, check=False).splitlines():
+                    run("losetup", "-d", line.split(":")[0], check=False)
+            run("umount", "-l", path / "lower", check=False)
             shutil.rmtree(path, ignore_errors=True)

@@ -38,6 +38,8 @@ class Variant:
     # Processes outside of every pod: (words, processors, device or None).
     others: list = field(default_factory=list)
     swap: bool = False
+    # The slow disk's MB/s of reads and of writes, and milliseconds of latency.
+    slow_disk: tuple = ()
     # Words of a fault of the simulated driver, injected when the loops are warm.
     fault: tuple = ()
     # For programs that write no report: seconds to measure.
@@ -87,10 +89,9 @@ def scenario(title, quick=False, torch=False):
     return register
 
 
-def trainer(lab, step_ms, source=None, after=None, seconds=None, steps=None, **device):
-    """A loop's configuration with as many steps as take `lab.seconds`, if one takes `step_ms`."""
-    count = steps or max(20, int((seconds or lab.seconds) * 1000 / step_ms))
-    config = {"steps": count, "device": {"blocking": True, **device}, "source": source or {"kind": "inline"}}
+def trainer(lab, source=None, after=None, **device):
+    """A loop's configuration. In a case's first variant it runs for `lab.seconds`, in the others for as many steps."""
+    config = {"seconds": lab.seconds, "device": {"blocking": True, **device}, "source": source or {"kind": "inline"}}
     if after:
         config["after"] = after
     return config

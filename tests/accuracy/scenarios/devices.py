@@ -8,7 +8,7 @@ from scenarios.disk import kernels
 def copies(lab, how, per_ms_kib):
     copy_ms = lab.draw.uniform(4, 12)
     kernel_ms, device = kernels(lab, 8, 20)
-    steps = trainer(lab, copy_ms + kernel_ms, **device, copy=how, copy_kib=int(copy_ms * per_ms_kib))
+    steps = trainer(lab, **device, copy=how, copy_kib=int(copy_ms * per_ms_kib))
     without = {**steps, "device": {**steps["device"], "copy": ""}}
     return Case(
         {"full": alone(steps), "no copy": alone(without)},
@@ -29,10 +29,10 @@ def copy_pinned(lab):
 
 @scenario("kernels so small that launching them takes longer", quick=True)
 def launch_small(lab):
-    count, kernel_us = lab.draw.randint(1000, 3000), lab.draw.uniform(0.3, 1)
-    steps = trainer(lab, count * 0.004, kernels=count, kernel_us=round(kernel_us, 1), mode="sync")
+    count, kernel_us = lab.draw.randint(300, 800), lab.draw.uniform(1.5, 3)
+    steps = trainer(lab, kernels=count, kernel_us=round(kernel_us, 1), gap_rounds=lab.draw.randint(1, 3))
     # The same work of the device in few kernels: what is left out is launching.
-    fused = {**steps, "device": {**steps["device"], "kernels": 10, "kernel_us": round(kernel_us * count / 10, 1)}}
+    fused = {**steps, "device": {**steps["device"], "kernels": 10, "gap_rounds": 0, "kernel_us": round(kernel_us * count / 10, 1)}}
     return Case(
         {"full": alone(steps), "fused": alone(fused)},
         [Cause(("launch",), "full", "fused")],
@@ -44,7 +44,7 @@ def launch_small(lab):
 def sync_host_function(lab):
     work_ms = lab.draw.uniform(5, 20)
     kernel_ms, device = kernels(lab, 10, 25)
-    steps = trainer(lab, work_ms + kernel_ms, **device, host_rounds=lab.hash(work_ms)["rounds"])
+    steps = trainer(lab, **device, host_rounds=lab.hash(work_ms)["rounds"])
     without = {**steps, "device": {**steps["device"], "host_rounds": 0, "kernels": device["kernels"] + 1}}
     return Case(
         {"full": alone(steps), "no host function": alone(without)},
@@ -57,7 +57,7 @@ def sync_host_function(lab):
 def ahead_hides(lab):
     work_ms = lab.draw.uniform(5, 15)
     kernel_ms, device = kernels(lab, 20, 40)
-    steps = trainer(lab, kernel_ms, {"kind": "inline", "stages": [lab.hash(work_ms)]}, **device, mode="ahead", depth=lab.draw.choice([2, 3]))
+    steps = trainer(lab, {"kind": "inline", "stages": [lab.hash(work_ms)]}, **device, mode="ahead", depth=lab.draw.choice([2, 3]))
     return Case({"full": alone(steps)}, no_stall=True, parameters={"work_ms": work_ms, "kernel_ms": kernel_ms})
 
 
@@ -65,7 +65,7 @@ def ahead_hides(lab):
 def ahead_short(lab):
     kernel_ms, device = kernels(lab, 10, 20)
     work_ms = kernel_ms * lab.draw.uniform(1.5, 3)
-    steps = trainer(lab, work_ms, {"kind": "inline", "stages": [lab.hash(work_ms)]}, **device, mode="ahead", depth=2)
+    steps = trainer(lab, {"kind": "inline", "stages": [lab.hash(work_ms)]}, **device, mode="ahead", depth=2)
     return Case(
         {"full": alone(steps), "no decode": alone({**steps, "source": {"kind": "inline"}})},
         [Cause(("cpu",), "full", "no decode")],
@@ -77,7 +77,7 @@ def ahead_short(lab):
 def ahead_partly(lab):
     kernel_ms, device = kernels(lab, 15, 30)
     work_ms, depth = kernel_ms * lab.draw.uniform(0.5, 0.9), lab.draw.randint(2, 5)
-    steps = trainer(lab, kernel_ms + work_ms / depth, {"kind": "inline", "stages": [lab.hash(work_ms)]}, **device, mode="every", depth=depth)
+    steps = trainer(lab, {"kind": "inline", "stages": [lab.hash(work_ms)]}, **device, mode="every", depth=depth)
     return Case(
         {"full": alone(steps), "no decode": alone({**steps, "source": {"kind": "inline"}})},
         [Cause(("cpu",), "full", "no decode")],

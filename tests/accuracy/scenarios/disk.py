@@ -10,18 +10,20 @@ def kernels(lab, low=10, high=40):
     return total, {"kernels": count, "kernel_us": round(total * 1000 / count, 1)}
 
 
-def read(lab, do="direct", low=15, high=60):
-    """A stage that reads for about so many ms, and the limit that makes it so."""
+def read(lab, do="direct", low=15, high=60, busy_ms=0.0):
+    """A stage that the loop waits for about so many ms, and the limit that makes it so. What the limit allows is saved up
+    while the loop does not read, for `busy_ms` of each step, unless a neighbour takes it.
+    """
     wait_ms, mbs = lab.draw.uniform(low, high), lab.draw.choice([20, 30, 40])
-    kib = max(256, int(wait_ms * mbs * 1000 / 1024) // 256 * 256)
+    kib = max(256, int((wait_ms + busy_ms) * mbs * 1000 / 1024) // 64 * 64)
     return wait_ms, {"do": do, "file": lab.data(), "kib": kib}, limits(lab.disk, read_mbs=mbs)
 
 
 def reading(lab, do):
     """A loop that reads before each step, as fast as its disk lets it; and without reading."""
-    wait_ms, stage, slow = read(lab, do)
     kernel_ms, device = kernels(lab)
-    steps = trainer(lab, wait_ms + kernel_ms, {"kind": "inline", "stages": [stage]}, **device)
+    wait_ms, stage, slow = read(lab, do, busy_ms=kernel_ms)
+    steps = trainer(lab, {"kind": "inline", "stages": [stage]}, **device)
     without = {**steps, "source": {"kind": "inline"}}
     return Case(
         {"full": alone(steps, slow), "no read": alone(without, slow)},
@@ -40,33 +42,37 @@ def disk_cold(lab):
     return reading(lab, "cold")
 
 
-@scenario("page faults on a mapped file that is not in memory")
-def disk_mapped(lab):
-    return reading(lab, "mapped")
-
-
-@scenario("many small files, with few reads a second allowed")
-def disk_small_files(lab):
-    iops, count = lab.draw.choice([800, 1200]), lab.draw.randint(16, 48)
-    wait_ms = count * 1000 / iops
+def slowly(lab, stage, slow_disk):
+    """A loop that reads from the slow disk before each step; and without reading."""
     kernel_ms, device = kernels(lab)
-    stage = {"do": "files", "directory": lab.small_files(1500, 16), "count": count}
-    steps = trainer(lab, wait_ms + kernel_ms, {"kind": "inline", "stages": [stage]}, **device)
-    slow = limits(lab.disk, read_iops=iops)
+    steps = trainer(lab, {"kind": "inline", "stages": [stage]}, **device)
     return Case(
-        {"full": alone(steps, slow), "no read": alone({**steps, "source": {"kind": "inline"}}, slow)},
+        {"full": alone(steps, slow_disk=slow_disk), "no read": alone({**steps, "source": {"kind": "inline"}})},
         [Cause(("disk_read",), "full", "no read")],
-        parameters={"iops": iops, "count": count, "kernel_ms": kernel_ms},
+        parameters={"kernel_ms": kernel_ms, "slow_disk": slow_disk, **stage},
     )
+
+
+@scenario("page faults on a mapped file that is not in memory, on a disk with a latency")
+def disk_mapped(lab):
+    pages = lab.draw.randint(10, 40)
+    stage = {"do": "mapped", "file": lab.data(lab.slow), "kib": 4 * pages}
+    return slowly(lab, stage, (100, 100, lab.draw.uniform(0.5, 1.5)))
+
+
+@scenario("many small files on a disk with a latency")
+def disk_small_files(lab):
+    stage = {"do": "files", "directory": lab.small_files(), "count": lab.draw.randint(16, 48)}
+    return slowly(lab, stage, (100, 100, lab.draw.uniform(0.5, 1.5)))
 
 
 def checkpoints(lab, direct):
     mbs, every = lab.draw.choice([20, 40]), lab.draw.randint(4, 8)
     write_ms = lab.draw.uniform(60, 150)
     kernel_ms, device = kernels(lab, 8, 20)
-    kib = int(write_ms * mbs) // 4 * 4
+    kib = int((write_ms + every * kernel_ms) * mbs) // 4 * 4
     after = [{"do": "write", "file": str(lab.disk.mount / "checkpoint"), "kib": kib, "every": every, "direct": direct}]
-    steps = trainer(lab, kernel_ms + write_ms / every, after=after, **device)
+    steps = trainer(lab, after=after, **device)
     slow = limits(lab.disk, write_mbs=mbs)
     return Case(
         {"full": alone(steps, slow), "no checkpoint": alone({**steps, "after": []}, slow)},
@@ -87,13 +93,14 @@ def checkpoint_direct(lab):
 
 @scenario("reads, then decodes: two bottlenecks in series")
 def disk_then_decode(lab):
-    wait_ms, stage, slow = read(lab, "cold", 15, 40)
+    mbs, kib = lab.draw.choice([20, 30, 40]), lab.draw.choice([512, 768, 1024])
     work_ms = lab.draw.uniform(10, 30)
     kernel_ms, device = kernels(lab)
-    steps = trainer(lab, wait_ms + work_ms + kernel_ms, {"kind": "inline", "stages": [stage, lab.hash(work_ms)]}, **device)
-    part = lambda stages: alone({**steps, "source": {"kind": "inline", "stages": stages}}, slow)
+    stage, decode = {"do": "direct", "file": lab.data(lab.slow), "kib": kib}, lab.hash(work_ms)
+    steps = trainer(lab, **device)
+    part = lambda *stages: alone({**steps, "source": {"kind": "inline", "stages": stages}}, slow_disk=(mbs, mbs, 0.2))
     return Case(
-        {"full": alone(steps, slow), "no read": part([lab.hash(work_ms)]), "no decode": part([stage])},
+        {"full": part(stage, decode), "no read": part(decode), "no decode": part(stage)},
         [Cause(("disk_read",), "full", "no read"), Cause(("cpu",), "full", "no decode")],
-        parameters={"wait_ms": wait_ms, "work_ms": work_ms, "kernel_ms": kernel_ms},
+        parameters={"mbs": mbs, "kib": kib, "work_ms": work_ms, "kernel_ms": kernel_ms},
     )

@@ -10,7 +10,7 @@ def fed(lab, causes, stages, batch_ms, kind="loader", limits=None, wire=0, low=1
     """A loop fed by a loader whose workers take `batch_ms` together for a batch; and with nothing for them to do."""
     kernel_ms, device = kernels(lab, low, high)
     source = {"kind": kind, **({} if stages is None else {"stages": stages}), **words}
-    steps = trainer(lab, max(batch_ms, kernel_ms), source, **device)
+    steps = trainer(lab, source, **device)
     idle = {**steps, "source": without or {**source, "stages": []}}
     return Case(
         {"full": alone(steps, limits, wire_mbit=wire), "nothing to do": alone(idle, limits, wire_mbit=wire)},
@@ -53,7 +53,7 @@ def loader_pinned_fetches(lab):
 def loader_hides(lab):
     work_ms = lab.draw.uniform(10, 20)
     kernel_ms, device = kernels(lab, 30, 45)
-    steps = trainer(lab, kernel_ms, {"kind": "loader", "stages": [lab.hash(work_ms)], "workers": 1}, **device, mode="ahead")
+    steps = trainer(lab, {"kind": "loader", "stages": [lab.hash(work_ms)], "workers": 1}, **device, mode="ahead")
     return Case({"full": alone(steps)}, no_stall=True, parameters={"work_ms": work_ms, "kernel_ms": kernel_ms})
 
 
@@ -62,7 +62,7 @@ def loader_restarts(lab):
     epoch, work_ms = lab.draw.randint(12, 20), lab.draw.uniform(2, 5)
     source = {"kind": "loader", "stages": [lab.hash(work_ms)], "workers": 1, "start": "spawn", "epoch": epoch}
     kernel_ms, device = kernels(lab, 10, 15)
-    steps = trainer(lab, kernel_ms + 150 / epoch, source, **device)
+    steps = trainer(lab, source, **device)
     return Case(
         {"full": alone(steps), "workers stay": alone({**steps, "source": {**source, "epoch": 0}})},
         [Cause(("cpu", "cpu_wait"), "full", "workers stay")],
@@ -100,7 +100,7 @@ def torch_hides(lab):
     kernel_ms, device = kernels(lab, 30, 45)
     source = {"kind": "torch", "stages": [lab.hash(work_ms)], "workers": 1, "start": "fork", "prefetch": prefetch,
               "persistent": True}
-    steps = trainer(lab, kernel_ms, source, **device, mode="ahead")
+    steps = trainer(lab, source, **device, mode="ahead")
     return Case({"full": alone(steps)}, no_stall=True, parameters={"work_ms": work_ms, "kernel_ms": kernel_ms})
 
 
@@ -109,7 +109,7 @@ def torch_restarts(lab):
     epoch, work_ms = lab.draw.randint(15, 25), lab.draw.uniform(2, 5)
     kernel_ms, device = kernels(lab, 10, 15)
     source = {"kind": "torch", "stages": [lab.hash(work_ms)], "workers": 1, "start": "fork", "epoch": epoch}
-    steps = trainer(lab, kernel_ms + 60 / epoch, source, **device)
+    steps = trainer(lab, source, **device)
     persistent = {**steps, "source": {**source, "persistent": True, "epoch": 0}}
     return Case(
         {"full": alone(steps), "workers stay": alone(persistent)},

@@ -2,15 +2,15 @@
 
 from bench.scenario import Case, Cause, alone, scenario, trainer
 
-from scenarios.disk import kernels, read
+from scenarios.disk import kernels
 
 
-def convoy(lab, cause, holding, hold_ms, limits=None, **words):
+def convoy(lab, cause, holding, hold_ms, slow_disk=(), **words):
     kernel_ms, device = kernels(lab, 10, 25)
     source = {"kind": "convoy", "holding": holding, "pause": [{"do": "sleep", "ms": 3}], **words}
-    steps = trainer(lab, kernel_ms + hold_ms * words.get("holders", 1), source, **device)
+    steps = trainer(lab, source, **device)
     return Case(
-        {"full": alone(steps, limits), "no holder": alone({**steps, "source": {"kind": "inline"}}, limits)},
+        {"full": alone(steps, slow_disk=slow_disk), "no holder": alone({**steps, "source": {"kind": "inline"}})},
         [Cause((cause,), "full", "no holder")],
         parameters={"hold_ms": hold_ms, "kernel_ms": kernel_ms, **words},
     )
@@ -36,5 +36,6 @@ def lock_process_asleep(lab):
 
 @scenario("a process holds a lock that it shares with the loop, and reads from a slow disk: disk_read")
 def lock_process_reading(lab):
-    wait_ms, stage, slow = read(lab, "direct", 15, 40)
-    return convoy(lab, "disk_read", [stage], wait_ms, slow, holders=1, processes=True)
+    mbs, kib = lab.draw.choice([20, 30, 40]), lab.draw.choice([512, 768, 1024])
+    stage = {"do": "direct", "file": lab.data(lab.slow), "kib": kib}
+    return convoy(lab, "disk_read", [stage], kib * 1.024 / mbs, (mbs, mbs, 0.2), holders=1, processes=True)

@@ -15,7 +15,7 @@ def bulk(lab, low=15, high=50):
 def network_bulk(lab):
     wait_ms, stage, mbit = bulk(lab)
     kernel_ms, device = kernels(lab)
-    steps = trainer(lab, wait_ms + kernel_ms, {"kind": "inline", "stages": [stage]}, **device)
+    steps = trainer(lab, {"kind": "inline", "stages": [stage]}, **device)
     return Case(
         {"full": alone(steps, wire_mbit=mbit), "no fetch": alone({**steps, "source": {"kind": "inline"}}, wire_mbit=mbit)},
         [Cause(("network",), "full", "no fetch")],
@@ -28,7 +28,7 @@ def feature_fetch(lab):
     requests, delay_ms = lab.draw.randint(3, 10), lab.draw.uniform(2, 6)
     kernel_ms, device = kernels(lab)
     stage = lab.fetch(4, requests, delay_ms)
-    steps = trainer(lab, requests * (delay_ms + 0.3) + kernel_ms, {"kind": "inline", "stages": [stage]}, **device)
+    steps = trainer(lab, {"kind": "inline", "stages": [stage]}, **device)
     return Case(
         {"full": alone(steps), "no fetch": alone({**steps, "source": {"kind": "inline"}})},
         [Cause(("network",), "full", "no fetch")],
@@ -42,7 +42,7 @@ def network_then_decode(lab):
     work_ms = lab.draw.uniform(10, 30)
     kernel_ms, device = kernels(lab)
     decode = lab.hash(work_ms)
-    steps = trainer(lab, wait_ms + work_ms + kernel_ms, {"kind": "inline", "stages": [stage, decode]}, **device)
+    steps = trainer(lab, {"kind": "inline", "stages": [stage, decode]}, **device)
     part = lambda stages: alone({**steps, "source": {"kind": "inline", "stages": stages}}, wire_mbit=mbit)
     return Case(
         {"full": alone(steps, wire_mbit=mbit), "no fetch": part([decode]), "no decode": part([stage])},
@@ -55,7 +55,7 @@ def network_then_decode(lab):
 def network_prefetch_short(lab):
     kernel_ms, device = kernels(lab, 10, 20)
     wait_ms, stage, mbit = bulk(lab, 30, 50)
-    steps = trainer(lab, wait_ms, {"kind": "prefetch", "stages": [stage]}, **device)
+    steps = trainer(lab, {"kind": "prefetch", "stages": [stage]}, **device)
     return Case(
         {"full": alone(steps, wire_mbit=mbit), "no fetch": alone({**steps, "source": {"kind": "inline"}}, wire_mbit=mbit)},
         [Cause(("network",), "full", "no fetch")],
@@ -67,5 +67,5 @@ def network_prefetch_short(lab):
 def network_prefetch_hides(lab):
     kernel_ms, device = kernels(lab, 30, 45)
     wait_ms, stage, mbit = bulk(lab, 8, 15)
-    steps = trainer(lab, kernel_ms, {"kind": "prefetch", "stages": [stage]}, **device, mode="ahead")
+    steps = trainer(lab, {"kind": "prefetch", "stages": [stage]}, **device, mode="ahead")
     return Case({"full": alone(steps, wire_mbit=mbit)}, no_stall=True, parameters={"wait_ms": wait_ms, "kernel_ms": kernel_ms})

@@ -9,7 +9,7 @@ from scenarios.disk import kernels
 def decoding(lab, stage, work_ms):
     kernel_ms, device = kernels(lab)
     device["blocking"] = lab.draw.random() < 0.5
-    steps = trainer(lab, work_ms + kernel_ms, {"kind": "inline", "stages": [stage]}, **device)
+    steps = trainer(lab, {"kind": "inline", "stages": [stage]}, **device)
     return Case(
         {"full": alone(steps), "no decode": alone({**steps, "source": {"kind": "inline"}})},
         [Cause(("cpu",), "full", "no decode")],
@@ -33,7 +33,7 @@ def python_inline(lab):
 def cpu_quota(lab):
     work_ms, quota = lab.draw.uniform(25, 40), lab.draw.choice([0.3, 0.4, 0.5])
     kernel_ms, device = kernels(lab, 8, 15)
-    steps = trainer(lab, work_ms / quota, {"kind": "inline", "stages": [lab.hash(work_ms)]}, **device)
+    steps = trainer(lab, {"kind": "inline", "stages": [lab.hash(work_ms)]}, **device)
     without = {**steps, "source": {"kind": "inline"}}
     return Case(
         {"full": alone(steps, limits(cpu=quota)), "no quota": alone(steps), "no quota or decode": alone(without)},
@@ -46,7 +46,7 @@ def cpu_quota(lab):
 def cpu_neighbours(lab):
     work_ms, neighbours = lab.draw.uniform(15, 30), lab.draw.choice([1, 2])
     kernel_ms, device = kernels(lab, 8, 15)
-    steps = trainer(lab, work_ms * (neighbours + 1) + kernel_ms, {"kind": "inline", "stages": [lab.hash(work_ms)]}, **device)
+    steps = trainer(lab, {"kind": "inline", "stages": [lab.hash(work_ms)]}, **device)
     pinned = lambda config, others: Variant([Pod("main", [Process(config, processors=(1,))])], others=others)
     beside = [(["burn.py"], (1,), None)] * neighbours
     without = {**steps, "source": {"kind": "inline"}}
@@ -61,7 +61,7 @@ def cpu_neighbours(lab):
 def interpreter_fight(lab):
     kernel_ms, device = kernels(lab, 15, 30)
     device["kernels"], device["kernel_us"] = 2, kernel_ms * 500
-    steps = trainer(lab, kernel_ms + 25, {"kind": "beside", "beside": [lab.interpret(20)], "threads": 1}, **device)
+    steps = trainer(lab, {"kind": "beside", "beside": [lab.interpret(20)], "threads": 1}, **device)
     return Case(
         {"full": alone(steps), "no thread": alone({**steps, "source": {"kind": "inline"}})},
         [Cause(("cpu",), "full", "no thread")],

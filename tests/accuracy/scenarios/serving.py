@@ -11,7 +11,7 @@ NO_WORK = ("idle/no_work",)
 def timer(lab):
     wait_ms = lab.draw.uniform(20, 60)
     kernel_ms, device = kernels(lab)
-    steps = trainer(lab, wait_ms + kernel_ms, {"kind": "inline", "stages": [{"do": "sleep", "ms": wait_ms}]}, **device)
+    steps = trainer(lab, {"kind": "inline", "stages": [{"do": "sleep", "ms": wait_ms}]}, **device)
     return Case(
         {"full": alone(steps), "no timer": alone({**steps, "source": {"kind": "inline"}})},
         [Cause(NO_WORK, "full", "no timer")],
@@ -22,7 +22,7 @@ def timer(lab):
 def served(lab, stages, think_ms, work_ms, kernel_ms, device):
     """A server with one client that thinks for so long between two requests."""
     variants, causes = {}, []
-    steps = trainer(lab, think_ms + work_ms + kernel_ms, **device)
+    steps = trainer(lab, **device)
 
     def variant(think, stages):
         port = lab.draw.randint(20000, 29999)
@@ -73,9 +73,9 @@ def silent(lab):
 
 @scenario("a pod that refuses probes reads from a slow disk: nobody can know that")
 def refused(lab):
-    wait_ms, stage, slow = read(lab)
     kernel_ms, device = kernels(lab)
-    steps = trainer(lab, wait_ms + kernel_ms, {"kind": "inline", "stages": [stage]}, **device)
+    wait_ms, stage, slow = read(lab, busy_ms=kernel_ms)
+    steps = trainer(lab, {"kind": "inline", "stages": [stage]}, **device)
     pod = lambda config: Variant([Pod("main", [Process(config)], limits=slow, probes=False)])
     return Case(
         {"full": pod(steps), "no read": pod({**steps, "source": {"kind": "inline"}})},
@@ -87,12 +87,12 @@ def refused(lab):
 @scenario("the engine's counter is stuck at zero while kernels run: the two signals contradict")
 def counter_stuck(lab):
     kernel_ms, device = kernels(lab, 20, 40)
-    variant = alone(trainer(lab, kernel_ms, **device), seconds=5.0, fault=("kind=stuck_zero",))
+    variant = alone(trainer(lab, **device), seconds=5.0, fault=("kind=stuck_zero",))
     return Case({"full": variant}, definitions=(("main", "unknown/conflict"),), parameters={"kernel_ms": kernel_ms})
 
 
 @scenario("the device gives garbage for its counters")
 def counter_garbage(lab):
     kernel_ms, device = kernels(lab, 20, 40)
-    variant = alone(trainer(lab, kernel_ms, **device), seconds=5.0, fault=("kind=garbage",))
+    variant = alone(trainer(lab, **device), seconds=5.0, fault=("kind=garbage",))
     return Case({"full": variant}, definitions=(("main", "unknown/source_lost"),), parameters={"kernel_ms": kernel_ms})

@@ -3,17 +3,18 @@
 from bench.scenario import Case, Cause, Pod, Process, Variant, scenario, trainer
 
 from scenarios.disk import kernels, read
+from scenarios.network import bulk
 
 HOG = ["warpmeter-workload", "hog", "--kernel-us", "1000", "--blocking-sync"]
 
 
 @scenario("two pods on two devices, one held up by its disk and one by computing: neither is taken for the other")
 def opposite_devices(lab):
-    wait_ms, stage, slow = read(lab)
     work_ms = lab.draw.uniform(15, 40)
     kernel_ms, device = kernels(lab)
-    reader = trainer(lab, wait_ms + kernel_ms, {"kind": "inline", "stages": [stage]}, **device)
-    worker = trainer(lab, work_ms + kernel_ms, {"kind": "inline", "stages": [lab.hash(work_ms)]}, **device)
+    wait_ms, stage, slow = read(lab, busy_ms=kernel_ms)
+    reader = trainer(lab, {"kind": "inline", "stages": [stage]}, **device)
+    worker = trainer(lab, {"kind": "inline", "stages": [lab.hash(work_ms)]}, **device)
     free = {"source": {"kind": "inline"}}
 
     def both(reader, worker):
@@ -26,37 +27,38 @@ def opposite_devices(lab):
     )
 
 
-@scenario("two pods share a device, one held up by its disk and one by computing, both by the other's kernels")
+@scenario("two pods share a device, one held up by the network and one by computing, both by the other's kernels")
 def opposite_shared(lab):
-    wait_ms, stage, slow = read(lab, "direct", 30, 60)
+    wait_ms, stage, mbit = bulk(lab, 30, 60)
     work_ms = lab.draw.uniform(30, 60)
     kernel_ms, device = kernels(lab, 10, 20)
-    reader = trainer(lab, wait_ms + kernel_ms * 1.3, {"kind": "inline", "stages": [stage]}, **device)
-    worker = trainer(lab, work_ms + kernel_ms * 1.3, {"kind": "inline", "stages": [lab.hash(work_ms)]}, **device)
+    reader = trainer(lab, {"kind": "inline", "stages": [stage]}, **device)
+    worker = trainer(lab, {"kind": "inline", "stages": [lab.hash(work_ms)]}, **device)
     free = {"source": {"kind": "inline"}}
-    pod = lambda config: Pod("main", [Process(config)], (0,), slow)
-    other = lambda config: Pod("other", [Process(config)], (0,))
+    pod = lambda config: Pod("main", [Process(config)])
+    other = lambda config: Pod("other", [Process(config)])
+    of = lambda *pods: Variant([*pods], 2, mbit)
     return Case(
-        {"full": Variant([pod(reader), other(worker)], 2), "no read": Variant([pod({**reader, **free}), other(worker)], 2),
-         "no decode": Variant([pod(reader), other({**worker, **free})], 2),
-         "reader alone": Variant([pod(reader)], 2), "worker alone": Variant([other(worker)], 2)},
-        [Cause(("disk_read",), "full", "no read"), Cause(("contended",), "full", "reader alone"),
+        {"full": of(pod(reader), other(worker)), "no fetch": of(pod({**reader, **free}), other(worker)),
+         "no decode": of(pod(reader), other({**worker, **free})), "reader alone": of(pod(reader)),
+         "worker alone": of(other(worker))},
+        [Cause(("network",), "full", "no fetch"), Cause(("contended",), "full", "reader alone"),
          Cause(("cpu",), "full", "no decode", "other"), Cause(("contended",), "full", "worker alone", "other")],
         parameters={"wait_ms": wait_ms, "work_ms": work_ms, "kernel_ms": kernel_ms},
     )
 
 
-@scenario("a pod that reads from a slow disk shares a device with one that never stops")
+@scenario("a pod that fetches over a slow network shares a device with one that never stops")
 def contended_and_starved(lab):
-    wait_ms, stage, slow = read(lab, "direct", 15, 40)
+    wait_ms, stage, mbit = bulk(lab, 15, 40)
     kernel_ms, device = kernels(lab, 10, 20)
-    reader = trainer(lab, wait_ms + 2 * kernel_ms, {"kind": "inline", "stages": [stage]}, **device)
-    pod = lambda config: Pod("main", [Process(config)], (0,), slow)
-    hog = Pod("hog", [Process(words=HOG)], (0,))
+    reader = trainer(lab, {"kind": "inline", "stages": [stage]}, **device)
+    pod = lambda config: Pod("main", [Process(config)])
+    hog = Pod("hog", [Process(words=HOG)])
+    of = lambda *pods: Variant([*pods], 2, mbit)
     return Case(
-        {"full": Variant([pod(reader), hog], 2), "no read": Variant([pod({**reader, "source": {"kind": "inline"}}), hog], 2),
-         "no hog": Variant([pod(reader)], 2)},
-        [Cause(("disk_read",), "full", "no read"), Cause(("contended",), "full", "no hog")],
+        {"full": of(pod(reader), hog), "no fetch": of(pod({**reader, "source": {"kind": "inline"}}), hog), "no hog": of(pod(reader))},
+        [Cause(("network",), "full", "no fetch"), Cause(("contended",), "full", "no hog")],
         parameters={"wait_ms": wait_ms, "kernel_ms": kernel_ms},
     )
 
@@ -64,7 +66,7 @@ def contended_and_starved(lab):
 @scenario("a process of the host uses a device that a pod holds whole")
 def intruder(lab):
     kernel_ms, device = kernels(lab, 10, 20)
-    steps = trainer(lab, 2 * kernel_ms, **device)
+    steps = trainer(lab, **device)
     pod = Pod("main", [Process(steps)], (0,))
     return Case(
         {"full": Variant([pod], others=[(HOG, (), 0)]), "no intruder": Variant([pod])},
@@ -75,10 +77,10 @@ def intruder(lab):
 
 @scenario("two processes of a pod use one device, each held up by reading")
 def ranks_one_device(lab):
-    wait_ms, stage, slow = read(lab, "direct", 60, 100)
     kernel_ms, device = kernels(lab, 10, 20)
+    wait_ms, stage, slow = read(lab, "direct", 60, 100, kernel_ms)
     stage = {**stage, "kib": stage["kib"] // 2}
-    reader = trainer(lab, wait_ms + kernel_ms, {"kind": "inline", "stages": [stage]}, **device)
+    reader = trainer(lab, {"kind": "inline", "stages": [stage]}, **device)
     pod = lambda config: Variant([Pod("main", [Process(config), Process(config)], (0,), slow)])
     return Case(
         {"full": pod(reader), "no read": pod({**reader, "source": {"kind": "inline"}})},
@@ -91,7 +93,7 @@ def ranks_one_device(lab):
 def two_devices(lab):
     work_ms = lab.draw.uniform(15, 40)
     kernel_ms, device = kernels(lab)
-    steps = trainer(lab, work_ms + kernel_ms, {"kind": "inline", "stages": [lab.hash(work_ms)]}, **{**device, "mode": "later"})
+    steps = trainer(lab, {"kind": "inline", "stages": [lab.hash(work_ms)]}, **{**device, "mode": "later"})
     pod = lambda config: Variant([Pod("main", [Process(config)], (0, 1))])
     return Case(
         {"full": pod(steps), "no decode": pod({**steps, "source": {"kind": "inline"}})},
@@ -102,11 +104,11 @@ def two_devices(lab):
 
 @scenario("two processes of a pod on a device each: one reads from a slow disk, one decodes")
 def ranks_two_devices(lab):
-    wait_ms, stage, slow = read(lab)
     work_ms = lab.draw.uniform(15, 40)
     kernel_ms, device = kernels(lab)
-    reader = trainer(lab, wait_ms + kernel_ms, {"kind": "inline", "stages": [stage]}, **device)
-    worker = trainer(lab, work_ms + kernel_ms, {"kind": "inline", "stages": [lab.hash(work_ms)]}, **device)
+    wait_ms, stage, slow = read(lab, busy_ms=kernel_ms)
+    reader = trainer(lab, {"kind": "inline", "stages": [stage]}, **device)
+    worker = trainer(lab, {"kind": "inline", "stages": [lab.hash(work_ms)]}, **device)
     free = {"source": {"kind": "inline"}}
 
     def pod(reader, worker):

@@ -3,8 +3,9 @@
 
 usage: steps.py CONFIG REPORT
 
-CONFIG is JSON: {"warm_s", "steps", "devices": [...], "device": {...}, "source": {...}, "after": [...]}. After a warm-up the
-steps that count begin; when they are done REPORT is written, and the loop goes on until it is told to end.
+CONFIG is JSON: {"warm_s", "seconds" or "steps", "devices": [...], "device": {...}, "source": {...}, "after": [...]}. After a
+warm-up the steps that count begin, for so many seconds or so many of them; then REPORT is written, and the loop goes on
+until it is told to end.
 """
 
 import json
@@ -58,10 +59,13 @@ def main():
         loop.step()
     loop.phases = dict.fromkeys(loop.phases, 0)
     start = time.monotonic_ns()
-    for _ in range(config["steps"]):
+    steps, wanted = 0, config.get("steps", 0)
+    last = start + int(config.get("seconds", 0) * 1e9)
+    while steps < wanted if wanted else time.monotonic_ns() < last:
         loop.step()
+        steps += 1
     end = time.monotonic_ns()
-    account = {"pid": os.getpid(), "start_ns": start, "end_ns": end, "steps": config["steps"], "phases_ns": loop.phases}
+    account = {"pid": os.getpid(), "start_ns": start, "end_ns": end, "steps": steps, "phases_ns": loop.phases}
     part = report.with_suffix(".part")
     part.write_text(json.dumps(account))
     part.rename(report)
