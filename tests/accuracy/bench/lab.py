@@ -4,6 +4,7 @@ import json
 import os
 import random
 import shutil
+import signal
 import sys
 import time
 from contextlib import ExitStack
@@ -112,7 +113,7 @@ class Lab:
             # The driver library is known to the daemon before the pods load it, as on a node that runs other pods.
             holder = spawn([built() / "warpmeter-workload", "holder", "--library", node.libraries / "libcuda.so.1"],
                            env={**node.env(), "CUDA_VISIBLE_DEVICES": node.gpus[-1]})
-            stack.callback(stop, holder)
+            stack.callback(stop, holder, signal.SIGKILL)
             daemon = Daemon(node, pods, case.settings)
             stack.callback(daemon.close)
             for run in runs:

@@ -4,6 +4,7 @@ import ctypes
 import os
 import signal
 import subprocess
+import time
 
 PR_SET_PDEATHSIG = 1
 LIBC = ctypes.CDLL(None, use_errno=True)
@@ -26,18 +27,24 @@ def spawn(words, env=None, cgroups=(), processors=None, **more):
                             stdin=subprocess.DEVNULL, start_new_session=True, **more)
 
 
-def stop(process, first=signal.SIGTERM, seconds=5):
+def stop(process, first=signal.SIGTERM, seconds=5.0):
     """Ends a program and what it started: by asking, then by force."""
-    try:
-        os.killpg(process.pid, first)
-    except ProcessLookupError:
-        pass
-    try:
-        process.wait(seconds)
-    except subprocess.TimeoutExpired:
-        pass
-    try:
-        os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
+    end = time.monotonic() + seconds
+    if signalled(process, first):
+        while process.poll() is None and time.monotonic() < end:
+            time.sleep(0.01)
+        # What it started may clean up behind it.
+        end = time.monotonic() + 0.5
+        while signalled(process, 0) and time.monotonic() < end:
+            time.sleep(0.02)
+    signalled(process, signal.SIGKILL)
     process.wait()
+
+
+def signalled(process, number):
+    """Signals a program's session; whether any of it is there."""
+    try:
+        os.killpg(process.pid, number)
+    except ProcessLookupError:
+        return False
+    return True
