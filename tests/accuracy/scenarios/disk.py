@@ -20,14 +20,13 @@ def read(lab, do="direct", low=15, high=60, busy_ms=0.0):
 
 
 def reading(lab, do):
-    """A loop that reads before each step, as fast as its disk lets it; and without reading."""
+    """A loop that reads before each step, as fast as its disk lets it; and from a disk without a limit."""
     kernel_ms, device = kernels(lab)
     wait_ms, stage, slow = read(lab, do, busy_ms=kernel_ms)
     steps = trainer(lab, {"kind": "inline", "stages": [stage]}, **device)
-    without = {**steps, "source": {"kind": "inline"}}
     return Case(
-        {"full": alone(steps, slow), "no read": alone(without, slow)},
-        [Cause(("disk_read",), "full", "no read")],
+        {"full": alone(steps, slow), "no limit": alone(steps)},
+        [Cause(("disk_read",), "full", "no limit")],
         parameters={"wait_ms": wait_ms, "kernel_ms": kernel_ms, "kib": stage["kib"]},
     )
 
@@ -43,27 +42,28 @@ def disk_cold(lab):
 
 
 def slowly(lab, stage, slow_disk):
-    """A loop that reads from the slow disk before each step; and without reading."""
+    """A loop that reads from the slow disk before each step; and from memory."""
     kernel_ms, device = kernels(lab)
     steps = trainer(lab, {"kind": "inline", "stages": [stage]}, **device)
+    kept = {**steps, "source": {"kind": "inline", "stages": [{**stage, "keep": True}]}}
     return Case(
-        {"full": alone(steps, slow_disk=slow_disk), "no read": alone({**steps, "source": {"kind": "inline"}})},
-        [Cause(("disk_read",), "full", "no read")],
+        {"full": alone(steps, slow_disk=slow_disk), "in memory": alone(kept)},
+        [Cause(("disk_read",), "full", "in memory")],
         parameters={"kernel_ms": kernel_ms, "slow_disk": slow_disk, **stage},
     )
 
 
 @scenario("page faults on a mapped file that is not in memory, on a disk with a latency")
 def disk_mapped(lab):
-    pages = lab.draw.randint(10, 40)
+    pages = lab.draw.randint(10, 30)
     stage = {"do": "mapped", "file": lab.data(lab.slow), "kib": 4 * pages}
-    return slowly(lab, stage, (100, 100, lab.draw.uniform(0.5, 1.5)))
+    return slowly(lab, stage, (100, 100, lab.draw.uniform(0.3, 0.8)))
 
 
 @scenario("many small files on a disk with a latency")
 def disk_small_files(lab):
-    stage = {"do": "files", "directory": lab.small_files(), "count": lab.draw.randint(16, 48)}
-    return slowly(lab, stage, (100, 100, lab.draw.uniform(0.5, 1.5)))
+    stage = {"do": "files", "directory": lab.small_files(), "count": lab.draw.randint(8, 24)}
+    return slowly(lab, stage, (100, 100, lab.draw.uniform(0.3, 0.8)))
 
 
 def checkpoints(lab, direct):
@@ -75,8 +75,8 @@ def checkpoints(lab, direct):
     steps = trainer(lab, after=after, **device)
     slow = limits(lab.disk, write_mbs=mbs)
     return Case(
-        {"full": alone(steps, slow), "no checkpoint": alone({**steps, "after": []}, slow)},
-        [Cause(("disk_write",), "full", "no checkpoint")],
+        {"full": alone(steps, slow), "no limit": alone(steps)},
+        [Cause(("disk_write",), "full", "no limit")],
         parameters={"write_ms": write_ms, "every": every, "kernel_ms": kernel_ms, "kib": kib},
     )
 

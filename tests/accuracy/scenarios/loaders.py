@@ -7,14 +7,19 @@ from scenarios.network import bulk
 
 
 def fed(lab, causes, stages, batch_ms, kind="loader", limits=None, wire=0, low=10, high=20, without=None, **words):
-    """A loop fed by a loader whose workers take `batch_ms` together for a batch; and with nothing for them to do."""
+    """A loop fed by a loader whose workers take `batch_ms` together for a batch. Without the bottleneck: on a disk and
+    network without a limit, or with `without` instead of what is computed.
+    """
     kernel_ms, device = kernels(lab, low, high)
     source = {"kind": kind, **({} if stages is None else {"stages": stages}), **words}
     steps = trainer(lab, source, **device)
-    idle = {**steps, "source": without or {**source, "stages": []}}
+    if limits or wire:
+        free = alone(steps)
+    else:
+        free = alone({**steps, "source": {**source, **(without or {"stages": []})}})
     return Case(
-        {"full": alone(steps, limits, wire_mbit=wire), "nothing to do": alone(idle, limits, wire_mbit=wire)},
-        [Cause(causes, "full", "nothing to do")],
+        {"full": alone(steps, limits, wire_mbit=wire), "no bottleneck": free},
+        [Cause(causes, "full", "no bottleneck")],
         parameters={"batch_ms": batch_ms, "kernel_ms": kernel_ms, **words},
     )
 

@@ -76,10 +76,10 @@ def refused(lab):
     kernel_ms, device = kernels(lab)
     wait_ms, stage, slow = read(lab, busy_ms=kernel_ms)
     steps = trainer(lab, {"kind": "inline", "stages": [stage]}, **device)
-    pod = lambda config: Variant([Pod("main", [Process(config)], limits=slow, probes=False)])
+    pod = lambda slow: Variant([Pod("main", [Process(steps)], limits=slow, probes=False)])
     return Case(
-        {"full": pod(steps), "no read": pod({**steps, "source": {"kind": "inline"}})},
-        [Cause(("unknown/no_evidence",), "full", "no read")],
+        {"full": pod(slow), "no limit": pod({})},
+        [Cause(("unknown/no_evidence",), "full", "no limit")],
         parameters={"wait_ms": wait_ms, "kernel_ms": kernel_ms},
     )
 

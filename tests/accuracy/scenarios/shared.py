@@ -17,12 +17,12 @@ def opposite_devices(lab):
     worker = trainer(lab, {"kind": "inline", "stages": [lab.hash(work_ms)]}, **device)
     free = {"source": {"kind": "inline"}}
 
-    def both(reader, worker):
+    def both(worker, slow=slow):
         return Variant([Pod("main", [Process(reader)], (0,), slow), Pod("other", [Process(worker)], (1,))])
 
     return Case(
-        {"full": both(reader, worker), "no read": both({**reader, **free}, worker), "no decode": both(reader, {**worker, **free})},
-        [Cause(("disk_read",), "full", "no read"), Cause(("cpu",), "full", "no decode", "other")],
+        {"full": both(worker), "no limit": both(worker, {}), "no decode": both({**worker, **free})},
+        [Cause(("disk_read",), "full", "no limit"), Cause(("cpu",), "full", "no decode", "other")],
         parameters={"wait_ms": wait_ms, "work_ms": work_ms, "kernel_ms": kernel_ms},
     )
 
@@ -39,10 +39,10 @@ def opposite_shared(lab):
     other = lambda config: Pod("other", [Process(config)])
     of = lambda *pods: Variant([*pods], 2, mbit)
     return Case(
-        {"full": of(pod(reader), other(worker)), "no fetch": of(pod({**reader, **free}), other(worker)),
+        {"full": of(pod(reader), other(worker)), "fast": Variant([pod(reader), other(worker)], 2),
          "no decode": of(pod(reader), other({**worker, **free})), "reader alone": of(pod(reader)),
          "worker alone": of(other(worker))},
-        [Cause(("network",), "full", "no fetch"), Cause(("contended",), "full", "reader alone"),
+        [Cause(("network",), "full", "fast"), Cause(("contended",), "full", "reader alone"),
          Cause(("cpu",), "full", "no decode", "other"), Cause(("contended",), "full", "worker alone", "other")],
         parameters={"wait_ms": wait_ms, "work_ms": work_ms, "kernel_ms": kernel_ms},
     )
@@ -57,8 +57,8 @@ def contended_and_starved(lab):
     hog = Pod("hog", [Process(words=HOG)])
     of = lambda *pods: Variant([*pods], 2, mbit)
     return Case(
-        {"full": of(pod(reader), hog), "no fetch": of(pod({**reader, "source": {"kind": "inline"}}), hog), "no hog": of(pod(reader))},
-        [Cause(("network",), "full", "no fetch"), Cause(("contended",), "full", "no hog")],
+        {"full": of(pod(reader), hog), "fast": Variant([pod(reader), hog], 2), "no hog": of(pod(reader))},
+        [Cause(("network",), "full", "fast"), Cause(("contended",), "full", "no hog")],
         parameters={"wait_ms": wait_ms, "kernel_ms": kernel_ms},
     )
 
@@ -81,10 +81,10 @@ def ranks_one_device(lab):
     wait_ms, stage, slow = read(lab, "direct", 60, 100, kernel_ms)
     stage = {**stage, "kib": stage["kib"] // 2}
     reader = trainer(lab, {"kind": "inline", "stages": [stage]}, **device)
-    pod = lambda config: Variant([Pod("main", [Process(config), Process(config)], (0,), slow)])
+    pod = lambda slow: Variant([Pod("main", [Process(reader), Process(reader)], (0,), slow)])
     return Case(
-        {"full": pod(reader), "no read": pod({**reader, "source": {"kind": "inline"}})},
-        [Cause(("disk_read",), "full", "no read")],
+        {"full": pod(slow), "no limit": pod({})},
+        [Cause(("disk_read",), "full", "no limit")],
         parameters={"wait_ms": wait_ms, "kernel_ms": kernel_ms},
     )
 
@@ -111,12 +111,12 @@ def ranks_two_devices(lab):
     worker = trainer(lab, {"kind": "inline", "stages": [lab.hash(work_ms)]}, **device)
     free = {"source": {"kind": "inline"}}
 
-    def pod(reader, worker):
+    def pod(worker, slow=slow):
         ranks = [Process(reader, devices=(0,)), Process(worker, devices=(1,))]
         return Variant([Pod("main", ranks, (0, 1), slow)])
 
     return Case(
-        {"full": pod(reader, worker), "no read": pod({**reader, **free}, worker), "no decode": pod(reader, {**worker, **free})},
-        [Cause(("disk_read",), "full", "no read"), Cause(("cpu",), "full", "no decode")],
+        {"full": pod(worker), "no limit": pod(worker, {}), "no decode": pod({**worker, **free})},
+        [Cause(("disk_read",), "full", "no limit"), Cause(("cpu",), "full", "no decode")],
         parameters={"wait_ms": wait_ms, "work_ms": work_ms, "kernel_ms": kernel_ms},
     )

@@ -91,8 +91,8 @@ def again(file, kib):
     return stage
 
 
-def mapped(file, kib):
-    """Touches a mapped file's pages that are not in memory."""
+def mapped(file, kib, keep=False):
+    """Touches a mapped file's pages, which are not in memory unless it may keep them."""
     handle = os.open(file, os.O_RDONLY)
     size, step = os.fstat(handle).st_size, kib << 10
     place = 0
@@ -105,14 +105,15 @@ def mapped(file, kib):
             view.madvise(mmap.MADV_RANDOM)
             sum(view[at] for at in range(0, step, 4096))
         place += step
-        os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
+        if not keep:
+            os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
         return BATCH
 
     return stage
 
 
-def files(directory, count):
-    """Opens and reads `count` small files of a directory, none of them in memory."""
+def files(directory, count, keep=False):
+    """Opens and reads `count` small files of a directory, which are not in memory unless it may keep them."""
     names = sorted(os.listdir(directory))
     place = 0
 
@@ -121,7 +122,8 @@ def files(directory, count):
         for _ in range(count):
             handle = os.open(os.path.join(directory, names[place % len(names)]), os.O_RDONLY)
             os.read(handle, 1 << 20)
-            os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
+            if not keep:
+                os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
             os.close(handle)
             place += 1
         return BATCH
