@@ -43,7 +43,9 @@ def _pod(case, ran, first, pod):
     scale = (1 - active) / (1 - used) if used < 1 else 0.0
     verdict = {"pod": pod, "measured": {cause: round(points, 2) for cause, points in sorted(measured.items())},
                "causes": [], "faults": []}
-    _compare(verdict, "active", 100 * active, measured.get(ACTIVE, 0.0), LIMITS["active_points"])
+    definitions = [state for of, state in case.definitions if of == pod]
+    if not definitions:
+        _compare(verdict, "active", 100 * active, measured.get(ACTIVE, 0.0), LIMITS["active_points"])
     named = set()
     for cause in (cause for cause in case.causes if cause.pod == pod):
         truth = share(full["runs"], ran[cause.of][pod]["runs"], ran[cause.less][pod]["runs"])
@@ -52,7 +54,6 @@ def _pod(case, ran, first, pod):
         _compare(verdict, "+".join(cause.names), 100 * truth * scale, got, LIMITS["cause_points"])
     rest = sum(points for cause, points in measured.items() if cause not in named and cause != ACTIVE)
     truths = {row["cause"]: row["truth"] for row in verdict["causes"] if row["cause"] != "active"}
-    definitions = [state for of, state in case.definitions if of == pod]
     if definitions:
         for state in definitions:
             got = measured.get(state, 0.0)
