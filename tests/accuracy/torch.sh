@@ -10,6 +10,8 @@ mkdir -p "$directory/stubs"
 python=$directory/venv/bin/python
 "$python" -m pip install --quiet --no-deps --no-cache-dir torch==2.15.0 nvidia-cuda-runtime==13.5.37 nvidia-cuda-cupti==13.5.25
 "$python" -m pip install --quiet --no-cache-dir numpy typing_extensions filelock fsspec jinja2 networkx sympy 2>/dev/null
+# Functions of the stand-ins are bound when they are first called, which is never; in every process of the venv.
+echo 'import os, sys; sys.setdlopenflags(os.RTLD_LAZY | os.RTLD_GLOBAL)' >"$("$python" -c 'import site; print(site.getsitepackages()[0])')/lazy.pth"
 "$python" - "$directory" <<'PYTHON'
 import collections, glob, re, subprocess, sys
 

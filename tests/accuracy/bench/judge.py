@@ -46,14 +46,15 @@ def _pod(case, ran, first, pod):
     definitions = [state for of, state in case.definitions if of == pod]
     if not definitions:
         _compare(verdict, "active", 100 * active, measured.get(ACTIVE, 0.0), LIMITS["active_points"])
-    named = set()
+    truths = {}
     for cause in (cause for cause in case.causes if cause.pod == pod):
         truth = share(full["runs"], ran[cause.of][pod]["runs"], ran[cause.less][pod]["runs"])
-        named.update(cause.names)
-        got = sum(measured.get(name, 0.0) for name in cause.names)
-        _compare(verdict, "+".join(cause.names), 100 * truth * scale, got, LIMITS["cause_points"])
+        truths[cause.names] = truths.get(cause.names, 0.0) + 100 * truth * scale
+    for names, truth in truths.items():
+        got = sum(measured.get(name, 0.0) for name in names)
+        _compare(verdict, "+".join(names), truth, got, LIMITS["cause_points"])
+    named = {name for names in truths for name in names}
     rest = sum(points for cause, points in measured.items() if cause not in named and cause != ACTIVE)
-    truths = {row["cause"]: row["truth"] for row in verdict["causes"] if row["cause"] != "active"}
     if definitions:
         for state in definitions:
             got = measured.get(state, 0.0)
@@ -69,7 +70,7 @@ def _pod(case, ran, first, pod):
         return verdict
     other = 100 - 100 * active - sum(truths.values())
     _compare(verdict, "other", other, rest, LIMITS["other_points"])
-    _leader(verdict, measured, {**truths, "other": other})
+    _leader(verdict, measured, {**{"+".join(names): truth for names, truth in truths.items()}, "other": other})
     return verdict
 
 

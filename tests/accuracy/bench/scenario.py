@@ -48,7 +48,9 @@ class Variant:
 
 @dataclass
 class Cause:
-    """A truth: what `pod` takes longer in variant `of` than in variant `less`, as a share of `base`'s time (the first's)."""
+    """A truth: what `pod` takes longer in variant `of` than in variant `less`, as a share of its time in the first one.
+    Truths of the same names add up.
+    """
 
     names: tuple
     of: str

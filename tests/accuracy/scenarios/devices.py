@@ -22,12 +22,12 @@ def copy_blocking(lab):
     return copies(lab, "blocking", 10_000)
 
 
-@scenario("asynchronous copies from pinned memory that the step's kernels wait for")
+@scenario("asynchronous copies from pinned memory that the step's kernels wait for", quick=True)
 def copy_pinned(lab):
     return copies(lab, "async", 25_000)
 
 
-@scenario("kernels so small that launching them takes longer", quick=True)
+@scenario("kernels so small that launching them takes longer")
 def launch_small(lab):
     count, kernel_us = lab.draw.randint(300, 800), lab.draw.uniform(1.5, 3)
     steps = trainer(lab, kernels=count, kernel_us=round(kernel_us, 1), gap_rounds=lab.draw.randint(1, 3))

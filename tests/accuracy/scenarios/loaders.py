@@ -69,8 +69,9 @@ def loader_restarts(lab):
     kernel_ms, device = kernels(lab, 10, 15)
     steps = trainer(lab, source, **device)
     return Case(
-        {"full": alone(steps), "workers stay": alone({**steps, "source": {**source, "epoch": 0}})},
-        [Cause(("cpu", "cpu_wait"), "full", "workers stay")],
+        {"full": alone(steps), "workers stay": alone({**steps, "source": {**source, "epoch": 0}}),
+         "no loader": alone({**steps, "source": {"kind": "inline"}})},
+        [Cause(("cpu", "cpu_wait"), "full", "workers stay"), Cause(("cpu", "cpu_wait"), "workers stay", "no loader")],
         parameters={"epoch": epoch, "work_ms": work_ms, "kernel_ms": kernel_ms},
     )
 
@@ -117,7 +118,7 @@ def torch_restarts(lab):
     steps = trainer(lab, source, **device)
     persistent = {**steps, "source": {**source, "persistent": True, "epoch": 0}}
     return Case(
-        {"full": alone(steps), "workers stay": alone(persistent)},
-        [Cause(("cpu", "cpu_wait"), "full", "workers stay")],
+        {"full": alone(steps), "workers stay": alone(persistent), "no loader": alone({**steps, "source": {"kind": "inline"}})},
+        [Cause(("cpu", "cpu_wait"), "full", "workers stay"), Cause(("cpu", "cpu_wait"), "workers stay", "no loader")],
         parameters={"epoch": epoch, "work_ms": work_ms, "kernel_ms": kernel_ms},
     )

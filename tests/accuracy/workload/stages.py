@@ -37,6 +37,13 @@ def made(rounds, work):
     return stage
 
 
+def warm(file):
+    """Brings a file into memory."""
+    with open(file, "rb", buffering=0) as whole:
+        while whole.read(1 << 20):
+            pass
+
+
 def direct(file, kib):
     """Reads past the page cache, on and on through the file."""
     handle = os.open(file, os.O_RDONLY | os.O_DIRECT)
@@ -96,6 +103,8 @@ def mapped(file, kib, keep=False):
     handle = os.open(file, os.O_RDONLY)
     size, step = os.fstat(handle).st_size, kib << 10
     place = 0
+    if keep:
+        warm(file)
 
     def stage(_):
         nonlocal place
@@ -116,6 +125,9 @@ def files(directory, count, keep=False):
     """Opens and reads `count` small files of a directory, which are not in memory unless it may keep them."""
     names = sorted(os.listdir(directory))
     place = 0
+    if keep:
+        for name in names:
+            warm(os.path.join(directory, name))
 
     def stage(_):
         nonlocal place

@@ -1,15 +1,8 @@
 """The real PyTorch DataLoader over this suite's stages. PyTorch itself does nothing on a device here."""
 
-import os
-import sys
-
-# The math libraries that PyTorch links are stand-ins here, whose functions are bound when they are first called: never.
-sys.setdlopenflags(os.RTLD_LAZY | os.RTLD_GLOBAL)
-
-import torch  # noqa: E402
-from torch.utils.data import DataLoader, Dataset  # noqa: E402
-
-from stages import Chain  # noqa: E402
+import torch
+from stages import Chain
+from torch.utils.data import DataLoader, Dataset
 
 FOREVER = 10**9
 
