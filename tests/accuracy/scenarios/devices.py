@@ -22,7 +22,7 @@ def copy_blocking(lab):
     return copies(lab, "blocking", 10_000)
 
 
-@scenario("asynchronous copies from pinned memory that the step's kernels wait for", quick=True)
+@scenario("asynchronous copies from pinned memory that the step's kernels wait for")
 def copy_pinned(lab):
     return copies(lab, "async", 25_000)
 

@@ -10,6 +10,7 @@ until it is told to end.
 
 import json
 import os
+import resource
 import signal
 import sys
 import time
@@ -58,6 +59,7 @@ def main():
     while time.monotonic() < warm:
         loop.step()
     loop.phases = dict.fromkeys(loop.phases, 0)
+    before = resource.getrusage(resource.RUSAGE_THREAD)
     start = time.monotonic_ns()
     steps, wanted = 0, config.get("steps", 0)
     last = start + int(config.get("seconds", 0) * 1e9)
@@ -65,7 +67,11 @@ def main():
         loop.step()
         steps += 1
     end = time.monotonic_ns()
-    account = {"pid": os.getpid(), "start_ns": start, "end_ns": end, "steps": steps, "phases_ns": loop.phases}
+    after = resource.getrusage(resource.RUSAGE_THREAD)
+    # A reference of its own for how much of it the driving thread computed.
+    computed = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    account = {"pid": os.getpid(), "start_ns": start, "end_ns": end, "steps": steps, "phases_ns": loop.phases,
+               "computed_s": round(computed, 4), "slept": after.ru_nvcsw - before.ru_nvcsw}
     part = report.with_suffix(".part")
     part.write_text(json.dumps(account))
     part.rename(report)
