@@ -74,9 +74,10 @@ class Lab:
         """A stage that computes for so long in the interpreter."""
         return {"do": "python", "rounds": max(1, round(ms * self.python_ms))}
 
-    def fetch(self, kib, requests=1, delay_ms=0.0):
+    def fetch(self, kib, requests=1, delay_ms=0.0, mark_kib=0):
         """A stage that asks the server behind the wire."""
-        return {"do": "fetch", "address": self.server, "kib": kib, "requests": requests, "delay_us": int(delay_ms * 1000)}
+        return {"do": "fetch", "address": self.server, "kib": kib, "requests": requests, "delay_us": int(delay_ms * 1000),
+                "mark_kib": mark_kib}
 
     def data(self, disk=None, mib=96):
         """A file on a disk, the throttled one by default."""

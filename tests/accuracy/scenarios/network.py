@@ -5,15 +5,14 @@ from bench.scenario import Case, Cause, alone, scenario, trainer
 from scenarios.disk import kernels
 
 
-def bulk(lab, low=15, high=50):
+def bulk(lab, low=15, high=50, mark_kib=0):
     """A stage that receives for about so many ms, and the rate that makes it so."""
-    wait_ms, mbit = lab.draw.uniform(low, high), lab.draw.choice([100, 200, 300])
-    return wait_ms, lab.fetch(max(32, int(wait_ms * mbit / 8.192))), mbit
+    wait_ms, mbit = lab.draw.uniform(low, high), lab.draw.choice([50, 100])
+    return wait_ms, lab.fetch(max(32, int(wait_ms * mbit / 8.192)), mark_kib=mark_kib), mbit
 
 
-@scenario("a batch received over a slow network before each step", quick=True)
-def network_bulk(lab):
-    wait_ms, stage, mbit = bulk(lab)
+def received(lab, mark_kib):
+    wait_ms, stage, mbit = bulk(lab, mark_kib=mark_kib)
     kernel_ms, device = kernels(lab)
     steps = trainer(lab, {"kind": "inline", "stages": [stage]}, **device)
     return Case(
@@ -23,7 +22,17 @@ def network_bulk(lab):
     )
 
 
-@scenario("features asked for by small requests, one after the other, of a server that takes its time")
+@scenario("a batch received over a slow network before each step, packet for packet")
+def network_bulk(lab):
+    return received(lab, 0)
+
+
+@scenario("the same by a receiver that waits by `select` until there is enough")
+def network_marked(lab):
+    return received(lab, 128)
+
+
+@scenario("features asked for by small requests, one after the other, of a server that takes its time", quick=True)
 def feature_fetch(lab):
     requests, delay_ms = lab.draw.randint(3, 10), lab.draw.uniform(2, 6)
     kernel_ms, device = kernels(lab)

@@ -5,6 +5,7 @@ that the same work takes longer when something is in its way.
 import hashlib
 import mmap
 import os
+import select
 import socket
 import struct
 import time
@@ -143,8 +144,10 @@ def files(directory, count, keep=False):
     return stage
 
 
-def fetch(address, kib, requests=1, delay_us=0):
-    """Asks a server for data, one request after the other."""
+def fetch(address, kib, requests=1, delay_us=0, mark_kib=0):
+    """Asks a server for data, one request after the other. With a mark it is woken once there is so much, as receivers of
+    large messages are, and not for every packet.
+    """
     connection = None
     buffer = bytearray(max(kib << 10, 1))
 
@@ -159,6 +162,10 @@ def fetch(address, kib, requests=1, delay_us=0):
             connection.sendall(REQUEST.pack(len(buffer), delay_us))
             left = memoryview(buffer)
             while left:
+                if mark_kib:
+                    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, min(len(left), mark_kib << 10))
+                    # The mark holds for waiting, not for a receive that has taken a part already.
+                    select.select([connection], [], [])
                 got = connection.recv_into(left)
                 if not got:
                     raise ConnectionError("the server closed")
