@@ -113,6 +113,14 @@ properties:
 fuzz seconds="60":
     cd fuzz && for target in $(cargo +nightly fuzz list); do mkdir -p "corpus/$target" && cargo +nightly fuzz run "$target" "corpus/$target" "seeds/$target" -- -max_total_time={{ seconds }} -max_len=8192 -rss_limit_mb=2048; done
 
+# The accuracy study: causes against counterfactual truth (root; PyPI; an hour and a half on a quiet machine). Rewrites the tables of docs/accuracy.md.
+accuracy seed="1" repeats="5":
+    tests/accuracy/run.sh study {{ seed }} {{ repeats }}
+
+# A part of it, in two minutes.
+accuracy-quick seed="1":
+    tests/accuracy/run.sh quick {{ seed }}
+
 # Pods churning, kubelet and driver failing, a scrape every second that must be right (600 seconds by default).
 chaos *options:
     tests/chaos.sh {{ options }}

@@ -1,0 +1,151 @@
+#!/usr/bin/env python3
+"""The accuracy study: stall causes against counterfactual truth, on the real kernel and a simulated device.
+
+usage: accuracy.py [--seed N] [--repeats N] [--quick] [--only NAME,NAME] [--out FILE] [--seconds S] [--keep DIR] [--torch DIR]
+       accuracy.py --list
+       accuracy.py --document FILE [--out FILE]     puts the tables of a result into a document
+"""
+
+import argparse
+import importlib
+import json
+import os
+import platform
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+
+from bench import judge, machine, table  # noqa: E402
+from bench.lab import Lab  # noqa: E402
+from bench.scenario import ALL, Case, alone, trainer  # noqa: E402
+
+for module in sorted((HERE / "scenarios").glob("[a-z]*.py")):
+    importlib.import_module(f"scenarios.{module.stem}")
+
+
+def revision():
+    """The commit that is judged."""
+    done = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True, cwd=HERE)
+    return done.stdout.strip() or "unknown"
+
+
+def noise(lab, runs):
+    """What the machine adds to a step that nothing holds up: spread of its time over runs, in points."""
+    config = {**trainer(lab, kernels=8, kernel_us=2500), "steps": 100}
+    case = Case({f"run{number}": alone(config) for number in range(runs)})
+    ran, _ = lab.run("noise", case)
+    times = sorted(judge.step_ns(pods["main"]["runs"][0]) for pods in ran.values())
+    middle = times[len(times) // 2]
+    return {"step_ms": [round(ns / 1e6, 3) for ns in times], "band_points": round(100 * (times[-1] - times[0]) / middle, 2)}
+
+
+def study(lab, names, args, out):
+    """Runs everything in order; every run is a line of the result, failed ones too. How many verdicts held, and not."""
+    held = failed = 0
+    for repeat in range(args.repeats):
+        for name in names:
+            lab.begin(name, repeat)
+            record = {"scenario": name, "repeat": repeat, "load": round(os.getloadavg()[0], 2)}
+            began = time.monotonic()
+            try:
+                case = ALL[name].make(lab)
+                record["parameters"] = case.parameters
+                ran, record["warnings"] = lab.run(name, case)
+                record["verdicts"] = lab.judge(case, ran)
+                record["ran"] = ran
+                faults = [f"{verdict['pod']}: {fault}" for verdict in record["verdicts"] for fault in verdict["faults"]]
+            except Exception as error:
+                if args.keep:
+                    traceback.print_exc()
+                record["error"] = f"{type(error).__name__}: {error}"
+                faults = [record["error"]]
+            record["took_s"] = round(time.monotonic() - began, 1)
+            out.write(json.dumps(record) + "\n")
+            out.flush()
+            show(record, faults)
+            held, failed = held + (not faults), failed + bool(faults)
+    return held, failed
+
+
+def show(record, faults):
+    """A run in words."""
+    print(f"{'wrong' if faults else 'right'}  {record['scenario']} #{record['repeat']} ({record['took_s']} s)")
+    for verdict in record.get("verdicts", []):
+        rows = ", ".join(f"{row['cause']} {row['truth']:.1f}/{row['measured']:.1f}" for row in verdict["causes"])
+        print(f"       {verdict['pod']}: {rows}")
+    for fault in faults:
+        print(f"       ! {fault}")
+    sys.stdout.flush()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--only", default="")
+    parser.add_argument("--out", default="accuracy.jsonl")
+    parser.add_argument("--seconds", type=float, default=7.0)
+    parser.add_argument("--keep", type=Path)
+    parser.add_argument("--torch", type=Path)
+    parser.add_argument("--list", action="store_true")
+    parser.add_argument("--document", type=Path)
+    args = parser.parse_args()
+    if args.document:
+        head, runs = table.read(args.out)
+        titles = {one.name: one.title for one in ALL.values()}
+        table.put(args.document, table.table(head, runs, titles, judge.LIMITS))
+        return 0
+    chosen = [name for name in args.only.split(",") if name]
+    unknown = [name for name in chosen if name not in ALL]
+    if unknown:
+        parser.error(f"no such scenario: {', '.join(unknown)}")
+    with_torch = bool(args.torch)
+    names = [one.name for one in ALL.values() if (one.name in chosen if chosen else one.quick or not args.quick)
+             and (with_torch or not one.torch)]
+    if args.list:
+        for name in names:
+            print(f"{name}\t{ALL[name].title}")
+        return 0
+    lacks = machine.lacks()
+    if lacks:
+        print(f"skipped: the study needs {', '.join(lacks)}")
+        return 0
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    # In memory: what others do with this machine's disk is not measured.
+    memory = Path("/dev/shm")
+    temporary = memory if memory.is_mount() else Path(tempfile.gettempdir())
+    machine.sweep(temporary)
+    scratch = temporary / f"{machine.PREFIX}-{os.getpid()}"
+    scratch.mkdir()
+    try:
+        lab = Lab(scratch, args.seed, args.seconds, args.keep)
+        if args.torch:
+            lab.torch_env = dict(line.split("=", 1) for line in (args.torch / "env").read_text().split())
+        try:
+            with open(args.out, "w") as out:
+                head = {"study": {"seed": args.seed, "repeats": args.repeats, "revision": revision(),
+                                  "began": time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()),
+                                  "kernel": platform.release(), "processors": os.cpu_count(),
+                                  "noise": noise(lab, 2 if args.quick else judge.LIMITS["noise"]["baseline_runs"])}}
+                out.write(json.dumps(head) + "\n")
+                print(f"noise band: {head['study']['noise']['band_points']} points")
+                held, failed = study(lab, names, args, out)
+        finally:
+            lab.close()
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    print(f"{held} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

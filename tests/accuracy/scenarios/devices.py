@@ -1,0 +1,85 @@
+"""Held up between the host and the device: copies, small kernels, synchronisation. And steps that run ahead."""
+
+from bench.scenario import Case, Cause, alone, scenario, trainer
+
+from scenarios.disk import kernels
+
+
+def copies(lab, how, per_ms_kib):
+    copy_ms = lab.draw.uniform(4, 12)
+    kernel_ms, device = kernels(lab, 8, 20)
+    steps = trainer(lab, **device, copy=how, copy_kib=int(copy_ms * per_ms_kib))
+    without = {**steps, "device": {**steps["device"], "copy": ""}}
+    return Case(
+        {"full": alone(steps), "no copy": alone(without)},
+        [Cause(("transfer",), "full", "no copy")],
+        parameters={"copy_ms": copy_ms, "kernel_ms": kernel_ms},
+    )
+
+
+@scenario("blocking copies from pageable memory")
+def copy_blocking(lab):
+    return copies(lab, "blocking", 10_000)
+
+
+@scenario("asynchronous copies from pinned memory that the step's kernels wait for")
+def copy_pinned(lab):
+    return copies(lab, "async", 25_000)
+
+
+@scenario("kernels so small that launching them takes longer")
+def launch_small(lab):
+    count, kernel_us = lab.draw.randint(300, 800), lab.draw.uniform(1.5, 3)
+    steps = trainer(lab, kernels=count, kernel_us=round(kernel_us, 1), gap_rounds=lab.draw.randint(1, 3))
+    # The same work of the device in few kernels: what is left out is launching.
+    fused = {**steps, "device": {**steps["device"], "kernels": 10, "gap_rounds": 0, "kernel_us": round(kernel_us * count / 10, 1)}}
+    return Case(
+        {"full": alone(steps), "fused": alone(fused)},
+        [Cause(("launch",), "full", "fused")],
+        parameters={"count": count, "kernel_us": kernel_us},
+    )
+
+
+@scenario("a host function in the stream, for which the device and the synchronising loop wait")
+def sync_host_function(lab):
+    work_ms = lab.draw.uniform(5, 20)
+    kernel_ms, device = kernels(lab, 10, 25)
+    steps = trainer(lab, **device, host_rounds=lab.hash(work_ms)["rounds"])
+    without = {**steps, "device": {**steps["device"], "host_rounds": 0, "kernels": device["kernels"] + 1}}
+    return Case(
+        {"full": alone(steps), "no host function": alone(without)},
+        [Cause(("sync",), "full", "no host function")],
+        parameters={"work_ms": work_ms, "kernel_ms": kernel_ms},
+    )
+
+
+@scenario("steps run ahead of the device and decode meanwhile: nothing stalls", quick=True)
+def ahead_hides(lab):
+    work_ms = lab.draw.uniform(5, 15)
+    kernel_ms, device = kernels(lab, 20, 40)
+    steps = trainer(lab, {"kind": "inline", "stages": [lab.hash(work_ms)]}, **device, mode="ahead", depth=lab.draw.choice([2, 3]))
+    return Case({"full": alone(steps)}, no_stall=True, parameters={"work_ms": work_ms, "kernel_ms": kernel_ms})
+
+
+@scenario("steps run ahead, but decoding takes longer than the device: the difference is cpu")
+def ahead_short(lab):
+    kernel_ms, device = kernels(lab, 10, 20)
+    work_ms = kernel_ms * lab.draw.uniform(1.5, 3)
+    steps = trainer(lab, {"kind": "inline", "stages": [lab.hash(work_ms)]}, **device, mode="ahead", depth=2)
+    return Case(
+        {"full": alone(steps), "no decode": alone({**steps, "source": {"kind": "inline"}})},
+        [Cause(("cpu",), "full", "no decode")],
+        parameters={"work_ms": work_ms, "kernel_ms": kernel_ms},
+    )
+
+
+@scenario("synchronises once in some steps and decodes in each: a part of it is hidden")
+def ahead_partly(lab):
+    kernel_ms, device = kernels(lab, 15, 30)
+    work_ms, depth = kernel_ms * lab.draw.uniform(0.5, 0.9), lab.draw.randint(2, 5)
+    steps = trainer(lab, {"kind": "inline", "stages": [lab.hash(work_ms)]}, **device, mode="every", depth=depth)
+    return Case(
+        {"full": alone(steps), "no decode": alone({**steps, "source": {"kind": "inline"}})},
+        [Cause(("cpu",), "full", "no decode")],
+        parameters={"work_ms": work_ms, "kernel_ms": kernel_ms, "depth": depth},
+    )

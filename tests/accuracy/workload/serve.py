@@ -1,0 +1,45 @@
+#!/usr/bin/env python3
+"""A server of data: each request is a size and a delay in microseconds; the answer is so many bytes after that.
+
+usage: serve.py ADDRESS PORT
+"""
+
+import socket
+import sys
+import threading
+import time
+
+from stages import REQUEST
+
+BLOCK = bytes(1 << 20)
+
+
+def answer(connection):
+    try:
+        answer_all(connection)
+    except ConnectionError:
+        # The one that asked has ended.
+        connection.close()
+
+
+def answer_all(connection):
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    while len(request := connection.recv(REQUEST.size, socket.MSG_WAITALL)) == REQUEST.size:
+        size, delay = REQUEST.unpack(request)
+        if delay:
+            time.sleep(delay / 1e6)
+        while size:
+            part = min(size, len(BLOCK))
+            connection.sendall(memoryview(BLOCK)[:part])
+            size -= part
+
+
+def main():
+    listener = socket.create_server((sys.argv[1], int(sys.argv[2])))
+    while True:
+        connection, _ = listener.accept()
+        threading.Thread(target=answer, args=(connection,), daemon=True).start()
+
+
+if __name__ == "__main__":
+    main()
