@@ -2,41 +2,11 @@
 
 from collections import defaultdict
 
-import cuda
 import doings
 import facts
 import gaps
-from facts import SECOND
-
-
-def seconds(start, end):
-    """Seconds from `start` on, the last one as long as there is something left. A sliver is left out."""
-    found = [(at, min(at + SECOND, end)) for at in range(start, end, SECOND)]
-    return found[:-1] if len(found) > 1 and found[-1][1] - found[-1][0] < SECOND // 10 else found
-
-
-def union(intervals):
-    """Intervals as such that do not touch, in order."""
-    merged = []
-    for start, end in sorted(intervals):
-        if merged and start <= merged[-1][1]:
-            merged[-1][1] = max(merged[-1][1], end)
-        else:
-            merged.append([start, end])
-    return merged
-
-
-def per_second(intervals, spans):
-    """Nanoseconds of disjoint intervals in each second."""
-    sums = [0] * len(spans)
-    start = spans[0][0]
-    for begin, end in intervals:
-        begin = max(begin, start)
-        while begin < end and (number := (begin - start) // SECOND) < len(spans):
-            until = min(end, spans[number][1])
-            sums[number] += max(until - begin, 0)
-            begin = spans[number][0] + SECOND
-    return sums
+from asked import asked
+from seconds import SECOND, per_second, seconds, union
 
 
 class Account:
@@ -54,6 +24,7 @@ class Account:
             if call.start < self.end:
                 self.calls[call.tgid, call.device].append(call)
         self.processes = {tgid for tgid, _ in self.calls} | {trees.process(tid) for tid in self.number}
+        self.sums = {key: asked(calls, self.spans) for key, calls in self.calls.items()}
         self.cut = {key: self.cut_gaps(calls) for key, calls in self.calls.items()}
         self.devices = {work.device for work in works} | {device for _, device in self.calls if device is not None}
 
@@ -105,7 +76,7 @@ class Account:
             yield facts.process_use(at, device, during, times)
 
     def probes(self, number, during):
-        calls = [self.asked(key, self.calls[key], number, during) for key in sorted(self.calls, key=order)]
+        calls = [self.call(key, number) for key in sorted(self.calls, key=order)]
         seen = {"during": during, "calls": calls, "threads": self.threads(during)}
         if self.timelines.followed:
             seen |= {"followed": True, "waits": self.waits(during)}
@@ -114,31 +85,18 @@ class Account:
     def cut_gaps(self, calls):
         return gaps.by_second(gaps.gaps(calls, self.end), self.timelines.threads, self.start, self.spans)
 
-    def asked(self, key, calls, number, during):
-        """What one process asked of one device."""
+    def call(self, key, number):
+        """What one process asked of one device in a second."""
         tgid, device = key
-        before = [call for call in calls if call.start < during[1]]
-        now = [call for call in before if call.start >= during[0]]
-        wait = lambda kind: sum(
-            max(min(call.end, during[1]) - max(call.start, during[0]), 0) for call in before if call.kind == kind)
-        volume = lambda way: sum(call.bytes for call in now if call.kind in (cuda.COPY, cuda.BLOCKING_COPY) and call.way == way)
-        found = self.cut[key][number]
+        found = sorted(self.cut[key][number].items(), key=lambda item: (gaps.KINDS.index(item[0][0]), item[0][1]))
         return {
-            "process": {"pid": tgid, "start": self.birth(tgid)},
+            "process": facts.identity(tgid, self.birth(tgid)),
             "device": None if device is None else {"gpu": facts.gpu_id(device)},
             "from_start": tgid in self.trees.born,
-            "enqueued": sum(call.enqueues for call in before),
-            "last_call": max((min(call.end, during[1]) for call in before), default=None),
-            "launches": sum(call.kind == cuda.LAUNCH for call in now),
-            "graph_launches": sum(call.kind == cuda.GRAPH for call in now),
-            "bytes_to_device": volume("bytes_to_device"),
-            "bytes_to_host": volume("bytes_to_host"),
-            "bytes_other": volume("bytes_other"),
-            "copy_wait": wait(cuda.BLOCKING_COPY),
-            "sync_wait": wait(cuda.SYNC),
+            **self.sums[key][number],
             "gaps": [
                 {"kind": kind, "log2": log2, "count": count, "total": total, "doings": mix}
-                for (kind, log2), (count, total, mix) in sorted(found.items(), key=lambda item: (gaps.KINDS.index(item[0][0]), item[0][1]))
+                for (kind, log2), (count, total, mix) in found
             ],
         }
 
@@ -160,7 +118,7 @@ class Account:
             if during[0] <= time < during[1]:
                 count, total = sums.get((sleeper, waker), (0, [0] * doings.COUNT))
                 sums[sleeper, waker] = count + 1, [a + b for a, b in zip(total, mix)]
-        identity = lambda tgid: {"pid": tgid, "start": self.birth(tgid)}
+        identity = lambda tgid: facts.identity(tgid, self.birth(tgid))
         return [
             {"sleeper": identity(sleeper), "waker": identity(waker), "count": count, "doings": mix}
             for (sleeper, waker), (count, mix) in sorted(sums.items())

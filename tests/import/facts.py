@@ -2,7 +2,9 @@
 
 import json
 
-SECOND = 1_000_000_000
+from lives import plain
+from seconds import SECOND
+
 NO_PRICES = {"currency": "USD", "models": [], "other": None}
 
 
@@ -66,9 +68,14 @@ def pods(at, names, grants):
     return sample(at, "pods", {"pods": {"pods": described, "replicas": replicas}})
 
 
+def identity(pid, start):
+    """A process: what tells two of the same id apart is when they began."""
+    return {"pid": plain(pid), "start": start}
+
+
 def process(at, pid, start, number, devices):
     opened = {"control": bool(devices), "minors": sorted(devices)}
-    fact = {"id": {"pid": pid, "start": start}, "scope": scope(number), "opened": opened}
+    fact = {"id": identity(pid, start), "scope": scope(number), "opened": opened}
     return sample(at, "host", {"process": fact})
 
 
@@ -77,13 +84,13 @@ def reading(at, device, during, busy, processes):
     part = {
         "mig": None, "engine": {"ratio": ppb(busy, during)}, "corroboration": None, "sm_active": None, "sm_occupied": None,
         "tensor": None, "dram": None, "memory_used": None,
-        "processes": [{"pid": pid, "memory": None} for pid in sorted(processes)],
+        "processes": [{"pid": plain(pid), "memory": None} for pid in sorted(processes)],
     }
     return sample(at, "nvidia", {"reading": {"gpu": gpu_id(device), "during": during, "board": {}, "parts": [part]}})
 
 
 def process_use(at, device, during, busy):
-    samples = [{"pid": pid, "during": during, "sm": ppb(time, during)} for pid, time in sorted(busy.items())]
+    samples = [{"pid": plain(pid), "during": during, "sm": ppb(time, during)} for pid, time in sorted(busy.items())]
     return sample(at, "nvidia", {"process_use": {"gpu": gpu_id(device), "until": during[1], "samples": samples}})
 
 

@@ -8,8 +8,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 import cuda
-
-SECOND = 1_000_000_000
+from seconds import SECOND
 
 # Clocks of device and host are matched to a few microseconds; a kernel that seems to end so much after the call that
 # waited for it has ended before.

@@ -8,7 +8,9 @@ import account
 import clocks
 import facts
 import kineto
+import lives
 import nsys
+import repair
 import sched_text
 import timelines
 import trees
@@ -92,6 +94,11 @@ def rename(traces, options):
             call.tid = same.get(call.tid, call.tid)
 
 
+def root(pid, given, callers):
+    """Which life of an id is meant: the one that calls CUDA, or else the last."""
+    return next((life for life in given.all(pid) if life in callers), given.all(pid)[0])
+
+
 def run(options, notes):
     traces = [read_trace(path, notes) for path in options.traces]
     rename(traces, options)
@@ -105,9 +112,19 @@ def run(options, notes):
     span = min(call.start for call in calls), max(thing.end for thing in calls + works)
     start, end = (max(span[0], log[0]), min(span[1], log[1])) if log else span
 
-    named = [(name, [whole(pid, "--pod") for pid in pids.split(",")]) for name, pids in pairs(options.pod, "NAME=PID")]
+    # An id that was given twice is two threads.
+    given = lives.Lives(events)
+    events = repair.repair(given.apply(events), notes)
+    for thing in calls + works:
+        thing.tgid = given.at(thing.tgid, thing.start)
+    for call in calls:
+        call.tid = given.at(call.tid, call.start)
+
+    callers = {call.tgid for call in calls}
+    named = [(name, [root(whole(pid, "--pod"), given, callers) for pid in pids.split(",")])
+             for name, pids in pairs(options.pod, "NAME=PID")]
     forest = trees.Trees(events, calls)
-    pods = trees.pods(forest, named, {call.tgid for call in calls})
+    pods = trees.pods(forest, named, callers)
     lines = timelines.Timelines(forest, pods, calls, notes, NAMES.index(options.deep))
     lines.run(events, end)
     if log:
@@ -136,7 +153,7 @@ def main(given=None):
         print(f"import: could not {problem}", file=sys.stderr)
         return 1
     except FileExistsError as error:
-        print(f"import: could not write {error.filename}: it exists, and a recording is evidence; remove it or choose another", file=sys.stderr)
+        print(f"import: could not write {error.filename}: it exists, and a recording is evidence; choose another name", file=sys.stderr)
         return 1
     notes.say()
     return 0

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Records one run twice, by the daemon's probes and by perf, imports the second recording and sets both results side by
-side: `live.py DIRECTORY-OF-PROGRAMS [SECONDS]`. Needs root, perf, the simulated driver's programs, and Linux's uprobes.
+side: `live.py DIRECTORY-OF-PROGRAMS [SECONDS] [cpu|disk]`. Needs root, perf, the simulated driver's programs, and Linux's uprobes.
 
 perf sees the calls by probes of its own on the simulated driver; what the device did is from the simulator's log.
 """
@@ -89,12 +89,15 @@ def cut(recording, imported, output):
         for line in lines[1:]:
             sample = json.loads(line)
             (kind, fact), = sample["fact"].items()
-            if kind in ("reading", "probes") and not start < sum(fact["during"]) // 2 < end:
+            if kind == "reading" and not (start <= fact["during"][0] and fact["during"][1] <= end):
+                continue
+            if kind == "probes" and (fact["during"][1] <= start or fact["during"][0] >= end):
                 continue
             if kind == "tick" and not start <= sample["at"] <= end + 600_000_000:
                 continue
             # What was known before is known from the beginning on.
-            sample["at"] = max(sample["at"], start)
+            if kind not in ("reading", "probes"):
+                sample["at"] = max(sample["at"], start)
             file.write(json.dumps(sample) + "\n")
 
 
@@ -109,7 +112,7 @@ def shares(metrics):
     return {key: value / whole for key, value in found.items()}
 
 
-def main(programs, seconds="12"):
+def main(programs, seconds="12", bottleneck="cpu"):
     programs, seconds = Path(programs).absolute(), int(seconds)
     work, place = Path(tempfile.mkdtemp(prefix="warpmeter-import-")), cgroup()
     library, node = work / "lib/libcuda.so.1", work / "node"
@@ -135,9 +138,13 @@ def main(programs, seconds="12"):
         switches = subprocess.Popen(["perf", "record", "-q", "-a", "-k", "mono", "-o", work / "sched.data", *everywhere, "--", "sleep",
                                      str(seconds + 2)])
         time.sleep(1)
-        loader = HERE.parent / "workload/python/loader.py"
-        command = (f"echo $$ > {place}/cgroup.procs; exec python3 {loader} --seconds {seconds - 2} --decode-ms 40 "
-                   "--kernels 10 --kernel-us 1500")
+        program = f"{HERE.parent}/workload/python/loader.py --seconds {seconds - 2} --decode-ms 40 --kernels 10 --kernel-us 1500"
+        if bottleneck == "disk":
+            # Beside this file: a temporary directory may be in memory, which no read has to wait for.
+            data = HERE / "reader.data"
+            data.write_bytes(os.urandom(64 << 20))
+            program = f"{HERE}/reader.py {seconds - 2} {data}"
+        command = f"echo $$ > {place}/cgroup.procs; exec python3 {program}"
         run("perf", "record", "-q", "-k", "mono", "-o", work / "calls.data", *CALLED, "--", "sh", "-c",
             command, env=environment)
         switches.wait()
@@ -164,6 +171,7 @@ def main(programs, seconds="12"):
         print(f"files: {work}")
     finally:
         remove_probes()
+        (HERE / "reader.data").unlink(missing_ok=True)
         for path in [place, *list(place.parents)[:4]]:
             for _ in range(50):
                 try:

@@ -131,6 +131,9 @@ def record(name, body):
     if name == "PERF_RECORD_FORK":
         found = RECORD_FORK.search(body)
         return ("fork", (int(found[4]), int(found[2]), int(found[1]))) if found else (None, ())
+    if name == "PERF_RECORD_EXIT":
+        found = RECORD_FORK.search(body)
+        return ("exit", (int(found[2]),)) if found else (None, ())
     if name == "PERF_RECORD_COMM":
         found = RECORD_COMM.search(body)
         return ("known", (int(found[2]), int(found[1]))) if found else (None, ())

@@ -6,6 +6,8 @@ import unittest
 
 import cuda
 import gaps
+import lives
+import repair
 import sched_text
 import syscalls
 import timelines
@@ -185,6 +187,10 @@ class Gaps(unittest.TestCase):
         calls = [call("launch", 0, 1, done=10 * gaps.SKEW), call("sync", 20, 30), call("launch", 50, 51)]
         self.assertEqual(self.kinds(calls, 60), [("sync", 0, 30), ("enqueue", 30, 50), ("enqueue", 50, 60)])
 
+    def test_waits_for_nothing_do_not_interrupt_a_drained_gap(self):
+        calls = [call("launch", 0, 1, done=5), call("sync", 2, 10), call("sync", 20, 21), call("query", 30, 31), call("launch", 50, 51)]
+        self.assertEqual(self.kinds(calls, 60), [("sync", 0, 10), ("drained", 10, 50), ("enqueue", 50, 60)])
+
     def test_a_query_ends_a_gap_only_if_nothing_is_outstanding(self):
         for done, after in ((10 * gaps.SKEW, [("enqueue", 0, 60)]), (10, [("enqueue", 0, 30), ("drained", 30, 60)])):
             self.assertEqual(self.kinds([call("launch", 0, 1, done=done), call("query", 20, 30)], 60), after)
@@ -238,6 +244,30 @@ class Pods(unittest.TestCase):
         self.assertEqual(trees.pods(forest, [("a", [10])], {10}), {"a": {10, 11, 20, 21}})
         with self.assertRaisesRegex(Problem, "--pod NAME=30"):
             trees.pods(forest, [("a", [10])], {10, 30})
+
+
+class Repairs(unittest.TestCase):
+    def test_an_id_that_is_given_again_is_another_thread(self):
+        fork = lambda time: Event(time, 0, 5, None, None, "fork", (5, 9, None))
+        events = [fork(10), fork(20), switch(MS, 5, "S", 9), switch(2 * MS, 9, "Z", 5), fork(5 * MS), switch(6 * MS, 5, "S", 9)]
+        given = lives.Lives(events)
+        self.assertEqual([given.at(9, time) for time in (0, 4 * MS, 5 * MS)], [9, 9, 9 + lives.SPAN])
+        self.assertEqual([event.args[2] for event in given.apply(events) if event.kind == "switch"], [9, 5, 9 + lives.SPAN])
+        soon = lives.Lives([fork(10), switch(11, 9, "X", 5), fork(12)])
+        self.assertEqual([soon.at(9, time) for time in (11, 12)], [9, 9 + lives.SPAN])
+        self.assertEqual({lives.plain(tid) for tid in given.all(9)}, {9})
+
+    def test_who_is_seen_to_run_was_switched_to_when_it_was_woken_if_its_cpu_was_idle(self):
+        events = [switch(0, 0, "R", 1), switch(MS, 1, "S", 0), waking(3 * MS, 2, 1, 1), enter(4 * MS, 1, "read", 3)]
+        notes = Notes()
+        added = [event for event in repair.repair(events, notes) if event not in events]
+        self.assertEqual([(event.time, event.args) for event in added], [(3 * MS + 1, (0, "R", 1))])
+        self.assertEqual(sum(notes.counts.values()), 1)
+
+    def test_who_vanishes_from_its_cpu_did_something_unknown(self):
+        events = [switch(0, 0, "R", 1), enter(4 * MS, 2, "read", 3), switch(9 * MS, 2, "S", 1)]
+        lines = follow(repair.repair(events, Notes()), {"pod": {1, 2}})
+        self.assertEqual(lines.threads[1].mix(4 * MS, 9 * MS)[UNKNOWN], 5 * MS)
 
 
 if __name__ == "__main__":

@@ -119,7 +119,7 @@ class Timelines:
     def thread(self, tid, time, doing, born=False):
         """A watched thread, first seen now if it is new; none of others."""
         thread = self.threads.get(tid)
-        if thread is None or (thread.ended and born):
+        if thread is None:
             pod = self.pod_of.get(tid)
             if pod is None:
                 return None
@@ -162,7 +162,7 @@ class Timelines:
             thread.close(event.time)
             thread.deep = "D" in state
             thread.ended = state[0] in ENDED
-            thread.doing = CPU_WAIT if state[0] == "R" else self.wait(thread)
+            thread.doing = CPU_WAIT if state[0] == "R" else self.wait(thread, state)
         thread = self.thread(enters, event.time, CPU)
         if thread and not thread.ended:
             if thread.doing not in (CPU, CPU_WAIT):
@@ -170,8 +170,10 @@ class Timelines:
             thread.close(event.time)
             thread.doing = CPU
 
-    def wait(self, thread):
+    def wait(self, thread, state):
         """The class of the wait that a thread begins."""
+        if state == "?":
+            return UNKNOWN
         if not self.traced:
             return self.deep if thread.deep else POLL
         if thread.call is None:
@@ -181,7 +183,7 @@ class Timelines:
 
     def on_waking(self, event, tid):
         thread = self.thread(tid, event.time, CPU_WAIT)
-        if not thread or thread.ended or thread.doing in (CPU, CPU_WAIT) or event.tid == tid:
+        if not thread or thread.ended or thread.doing in (CPU, CPU_WAIT):
             return
         if event.interrupt is None:
             by_thread = event.tid > 0 and self.depth[event.cpu] == 0

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 
+from lives import plain
 from problem import Problem
 
 
@@ -49,7 +50,7 @@ class Trees:
 
 def pods(trees, named, callers):
     """Pods by name, each the set of its threads. Without names every process that calls the driver is one."""
-    roots = named or [(f"pid-{pid}", [pid]) for pid in sorted(callers)]
+    roots = named or [(f"pid-{plain(pid)}", [pid]) for pid in sorted(callers)]
     found, taken = {}, {}
     for name, pids in roots:
         threads = found.setdefault(name, set())
@@ -59,12 +60,16 @@ def pods(trees, named, callers):
             other = taken.setdefault(tid, name)
             if other != name:
                 if named:
-                    raise Problem(f"assign threads to pods: thread {tid} is below the roots of both {other} and {name}; give other --pod roots")
+                    raise Problem(
+                        f"assign threads to pods: thread {plain(tid)} is below the roots of both {other} and {name}; "
+                        "give roots of which none is below another"
+                    )
                 threads = found[name] = threads - {tid}
     strangers = sorted(pid for pid in callers if pid not in taken)
     if strangers:
         raise Problem(
-            f"assign processes to pods: process {strangers[0]} calls the CUDA driver and is in no pod; "
-            f"add --pod NAME={strangers[0]}, or --same {strangers[0]}=HOSTPID if the trace was made in a PID namespace of its own"
+            f"assign processes to pods: process {plain(strangers[0])} calls the CUDA driver and is in no pod; "
+            f"add --pod NAME={plain(strangers[0])}, or --same {plain(strangers[0])}=HOSTPID if the trace was made in a PID "
+            "namespace of its own"
         )
     return found
