@@ -20,6 +20,10 @@ ci: test readers fmt lint doc layers generated rules chart deny
 readers:
     tests/simgpu/readers.sh
 
+# Recordings of other tools, imported and replayed: each must come to its truth.
+import-check:
+    tests/import/test.sh
+
 # Formatting.
 fmt:
     cargo fmt --all --check

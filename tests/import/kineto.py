@@ -1,0 +1,64 @@
+"""Chrome traces of the PyTorch profiler (Kineto)."""
+
+import gzip
+import json
+import zlib
+from decimal import Decimal
+
+import cuda
+from problem import Problem
+
+CALLS = ("cuda_runtime", "cuda_driver")
+WORKS = {"kernel": "kernel", "gpu_memcpy": "copy", "gpu_memset": "memset"}
+WAYS = {"HtoD": "bytes_to_device", "DtoH": "bytes_to_host"}
+
+
+def read(path, notes):
+    """A trace; times in nanoseconds of the wall clock where the file says which instant its times count from."""
+    try:
+        with (gzip.open if path.endswith(".gz") else open)(path, "rt") as file:
+            # Microseconds since 1970 with a fraction are more digits than a float holds.
+            trace = json.load(file, parse_float=Decimal)
+    except (ValueError, EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise Problem(
+            f"read the CUDA trace {path}: {error}; the profiler writes it in one go at its end, so export it again "
+            "and copy the whole file"
+        ) from None
+    events = trace.get("traceEvents") if isinstance(trace, dict) else trace
+    if not isinstance(events, list):
+        raise Problem(f"read the CUDA trace {path}: it has no traceEvents; give what export_chrome_trace wrote")
+    base = int(trace.get("baseTimeNanoseconds", 0)) if isinstance(trace, dict) else 0
+    devices = trace.get("deviceProperties", []) if isinstance(trace, dict) else []
+    models = {device["id"]: device["name"] for device in devices if "id" in device and "name" in device}
+
+    events = [event for event in events if isinstance(event, dict) and event.get("ph") == "X"]
+    calls, names, works, process = [], [], [], None
+    for event in events:
+        category, arguments = event.get("cat"), event.get("args", {})
+        try:
+            start = base + int(Decimal(event["ts"]) * 1000)
+            end = start + int(Decimal(event.get("dur", 0)) * 1000)
+            correlation = int(arguments.get("correlation", 0))
+            if category in CALLS:
+                kind = cuda.kind_of(event["name"])
+                if kind is None:
+                    notes.count(f"call of category {category} that is none of CUDA's, left out")
+                    continue
+                process = int(event["pid"])
+                calls.append(cuda.Call(start, end, int(event["tid"]), process, kind, correlation))
+                names.append(event["name"])
+            elif category in WORKS:
+                way = next((way for mark, way in WAYS.items() if mark in event["name"]), "bytes_other")
+                works.append(cuda.Work(start, end, 0, int(arguments["device"]), WORKS[category], correlation,
+                                       int(arguments.get("bytes", 0)), way))
+        except (KeyError, TypeError, ValueError, ArithmeticError):
+            notes.count(f"event of category {category} in {path} without the fields that it should have")
+    if not calls or not works:
+        raise Problem(
+            f"read the CUDA trace {path}: it has {len(calls)} calls and {len(works)} pieces of work; profile with both "
+            "ProfilerActivity.CPU and ProfilerActivity.CUDA"
+        )
+    for work in works:
+        work.tgid = process
+    wall = min(call.start for call in calls) > 10**18
+    return cuda.connect(cuda.Trace(path, cuda.outermost(calls, names, notes), works, models, wall), notes)
