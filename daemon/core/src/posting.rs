@@ -10,7 +10,6 @@ use crate::identity::{DeviceId, Owner};
 use crate::ledger::Posting;
 use crate::level::average;
 use crate::price::Price;
-use crate::probe::GapKind;
 use crate::split::Split;
 use crate::stall::{self, Host, Still};
 use crate::state::{Progress, Situation, divide};
@@ -203,13 +202,8 @@ impl Stretch<'_> {
 
 /// Whether the engine counter cannot be right: it shows nothing, and kernels were launched and waited for.
 fn disproved(still: Still, host: &Host, launches: u64) -> bool {
-    let waited: u64 = host
-        .gaps
-        .iter()
-        .filter(|gap| gap.kind == GapKind::Sync)
-        .fold(0, |sum, gap| sum.saturating_add(gap.total));
     let quiet = still.used.saturating_add(still.others) < still.whole / 1000;
-    quiet && launches > 0 && waited.saturating_sub(host.copies) > still.whole / 10
+    quiet && launches > 0 && host.waited.saturating_sub(host.copies) > still.whole / 10
 }
 
 /// Whether SMs were active (from a tenth on) while tensor pipes and DRAM did next to nothing (up to a hundredth

@@ -25,6 +25,9 @@ const BOUNDARIES: u64 = 50;
 pub struct Host {
     /// Gaps of all its processes. Parts of gaps that began earlier have a count of 0.
     pub gaps: Vec<Gap>,
+    /// How long the process that waited longest in synchronising calls did so. Of several processes one may wait while
+    /// another's work runs, so that the sum of their waits says nothing.
+    pub waited: u64,
     /// Time that copies took or are taken to have taken.
     pub copies: u64,
     /// Whether only one process of the owner used the device: then what is drained stands still for certain.
@@ -120,7 +123,7 @@ pub fn causes(still: Still, host: &Host) -> Causes {
         }
     }
 
-    let waited = sum(of(GapKind::Sync).map(|gap| gap.total)).min(still.whole);
+    let waited = host.waited.min(still.whole);
     let mut idle = waited.saturating_sub(still.used).min(rest);
     rest -= idle;
     for (state, most) in [(State::StalledContended, still.others), (State::StalledTransfer, host.copies)] {

@@ -26,8 +26,13 @@ fn gap(kind: GapKind, count: u64, total: u64, doing: Doing) -> Gap {
     Gap { kind, log2, count, total, ended: count, lasted: total, doings: doings(&[(doing, total)]) }
 }
 
+/// How long the gaps' one process waited in synchronising calls.
+fn waited(gaps: &[Gap]) -> u64 {
+    gaps.iter().filter(|gap| gap.kind == GapKind::Sync).map(|gap| gap.total).sum()
+}
+
 fn host(gaps: &[Gap]) -> Host {
-    Host { gaps: gaps.to_vec(), alone: true, ..Host::default() }
+    Host { gaps: gaps.to_vec(), alone: true, waited: waited(gaps), ..Host::default() }
 }
 
 fn still(used: u64, others: u64) -> Still {
@@ -156,6 +161,17 @@ fn a_backlog_is_the_same_for_every_gap() {
 }
 
 #[test]
+fn processes_that_wait_while_anothers_work_runs_do_not_add_up_to_a_wait_in_which_nothing_runs() {
+    // Two, each for its own 200 ms of work and for the other's, and 600 ms of reading.
+    let gaps = [
+        gap(GapKind::Sync, 20, 800 * MS, Doing::Unknown),
+        gap(GapKind::Enqueue, 20, 1200 * MS, Doing::DiskRead),
+    ];
+    let seen = Host { alone: false, waited: 400 * MS, ..host(&gaps) };
+    assert_eq!(found(still(400 * MS, 0), &seen), [(State::StalledDiskRead, 600 * MS)]);
+}
+
+#[test]
 fn who_waits_for_a_busy_feeder_is_held_up_by_what_holds_up_that_one() {
     let waits = host(&[gap(GapKind::Drained, 10, 600 * MS, Doing::Lock)]);
     let feeders = doings(&[
@@ -206,6 +222,7 @@ fn any_host() -> impl Strategy<Value = Host> {
     let gaps = prop_oneof![Just(Vec::new()), prop::collection::vec(any_gap(), 0..12)];
     (gaps, 0..=2 * SECOND, any::<bool>(), feeders, sampled, any::<bool>()).prop_map(
         |(gaps, copies, alone, feeders, sampled, followed)| Host {
+            waited: waited(&gaps),
             gaps,
             copies,
             alone,

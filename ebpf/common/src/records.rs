@@ -279,6 +279,10 @@ pub struct Use {
     pub flags: u32,
     /// How many contexts of the process are on the device.
     pub contexts: u32,
+    /// When the thread `tid` made its last enqueue or synchronising call here, or the last snapshot after that.
+    pub mark: u64,
+    /// What that thread had done then.
+    pub at_mark: Doings,
 }
 
 /// Bits of [`Use::outstanding`] below the sequence number.
@@ -427,7 +431,7 @@ sizes! {
     WakeSum = 96;
     Process = 216;
     UseKey = 8;
-    Use = 128;
+    Use = 224;
     GapKey = 8;
     GapSum = 120;
     Handle = 16;

@@ -167,7 +167,7 @@ fn end(task: &mut Task, tid: u32, now: u64, succeeded: bool) {
         return;
     }
     gaps::turn(&key, using, task, tid, now, next);
-    gaps::mark(task, now);
+    gaps::mark(using, task, tid, now);
 }
 
 /// A call that has no end yet has ended by the thread's next one. Without return probes that is the rule. With them its
@@ -202,5 +202,8 @@ pub fn infer(task: &mut Task, tid: u32, now: u64) {
         end(task, tid, returned, succeeded);
         task.mark = mark;
         task.at_mark = at_mark;
+        if let Some(using) = USES.get_ptr_mut(&UseKey { tgid: task.tgid, slot: task.slot }) {
+            gaps::mark_use(using, task, tid);
+        }
     }
 }

@@ -5,6 +5,7 @@ use aya_ebpf::helpers::bpf_probe_read_kernel;
 use warpmeter_ebpf_common::doing;
 
 use crate::call;
+use crate::gaps::log2;
 use crate::globals::{
     EP_READY, FDT_FD, FDT_MAX, FILE_INODE, FILE_PRIVATE, FILES_FDT, INODE_MODE, INODE_SB, ITEM_FILE,
     ITEM_READY, SB_MAGIC, SOCK_BACKLOG, SOCK_FAMILY, SOCKET_SK, TASK_FILES, TASK_IOWAIT, TASK_IOWAIT_BIT,
@@ -164,7 +165,8 @@ pub fn wait(task: *const u8, state: u32, number: i64, first: u64, second: u64) -
         number::EPOLL_WAIT | number::EPOLL_PWAIT | number::EPOLL_PWAIT2 => doing::POLL,
         number::POLL | number::PPOLL if second == 1 => only(task, first),
         number::POLL | number::PPOLL => no_files_else_poll(second),
-        number::SELECT | number::PSELECT6 => no_files_else_poll(first),
+        number::SELECT | number::PSELECT6 if first != 0 => selected(task, first, second),
+        number::SELECT | number::PSELECT6 => doing::TIMER,
         number::NANOSLEEP | number::CLOCK_NANOSLEEP => doing::TIMER,
         number::ACCEPT | number::ACCEPT4 => doing::REQUEST,
         number::READ
@@ -238,6 +240,24 @@ fn no_files_else_poll(files: u64) -> u32 {
 #[inline(always)]
 fn only(task: *const u8, pollfd: u64) -> u32 {
     known_else_poll(file(task, call::user::<u32>(pollfd).into(), doing::DISK_READ))
+}
+
+/// The class of a wait in `select`, if it is to read one file and among the first 256; else [`doing::POLL`]. `set` is
+/// the set of files to read.
+#[inline(always)]
+fn selected(task: *const u8, count: u64, set: u64) -> u32 {
+    let (mut files, mut file) = (0_u32, 0);
+    for word in 0..4 {
+        if word * 64 >= count {
+            break;
+        }
+        let bits: u64 = call::user(set.wrapping_add(word * 8));
+        if bits != 0 {
+            files += if bits & (bits - 1) == 0 { 1 } else { 2 };
+            file = word * 64 + u64::from(log2(bits));
+        }
+    }
+    if files == 1 { known_else_poll(self::file(task, file, doing::DISK_READ)) } else { doing::POLL }
 }
 
 #[inline(always)]

@@ -28,6 +28,8 @@ static NO_USE: Use = Use {
     waiting: 0,
     flags: 0,
     contexts: 0,
+    mark: 0,
+    at_mark: [0; doing::COUNT],
 };
 
 /// A process's use of a device, made if there is none.
@@ -108,7 +110,7 @@ pub fn enqueued(entry: &Entry, class: u32, task: &mut Task, now: u64) -> Option<
     let waiting = atomic::read32(unsafe { &raw const (*using).waiting });
     let next = if waiting == 0 { gap::ENQUEUE } else { gap::SYNC };
     gaps::turn(&key, using, task, entry.id as u32, now, next);
-    gaps::mark(task, now);
+    gaps::mark(using, task, entry.id as u32, now);
     Some((using, stream_key))
 }
 

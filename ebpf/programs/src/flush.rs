@@ -35,7 +35,7 @@ fn cut(key: &UseKey, now: u64) {
     let seen = unsafe { &mut *seen };
     let task = TASKS.get_ptr_mut(&tid).filter(|task| {
         // SAFETY: a value of the map.
-        unsafe { (**task).tgid == key.tgid && (**task).mark < now }
+        unsafe { (**task).tgid == key.tgid && (*using).mark < now }
     });
     let Some(task) = task else {
         seen.ended = u64::MAX;
@@ -47,8 +47,11 @@ fn cut(key: &UseKey, now: u64) {
     // not fit is unknown.
     let task = unsafe { &mut *task };
     seen.sums = task.sums;
-    seen.mark = task.mark;
-    seen.at_mark = task.at_mark;
+    // SAFETY: a value of the map.
+    unsafe {
+        seen.mark = (*using).mark;
+        seen.at_mark = (*using).at_mark;
+    }
     add(&mut seen.sums, task.waited_doing, task.waited);
     seen.ended = now.saturating_sub(task.since);
     if task.call == 0 {
@@ -58,6 +61,9 @@ fn cut(key: &UseKey, now: u64) {
         seen.ended_doing = doing::COUNT as u32;
     }
     gaps::record(key, seen, old | gap::CUT, began, now);
-    task.mark = now;
-    task.at_mark = seen.sums;
+    // SAFETY: as above.
+    unsafe {
+        (*using).mark = now;
+        (*using).at_mark = seen.sums;
+    }
 }

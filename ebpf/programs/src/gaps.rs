@@ -9,7 +9,7 @@ static NO_GAPS: GapSum = GapSum { count: 0, total: 0, ended: 0, lasted: 0, doing
 
 /// Ends the open gap at `now` and begins one of kind `next`.
 #[inline(always)]
-pub fn turn(key: &UseKey, using: *mut Use, task: &Task, tid: u32, now: u64, next: u64) {
+pub fn turn(key: &UseKey, using: *mut Use, task: &mut Task, tid: u32, now: u64, next: u64) {
     // SAFETY: a value of the map.
     let (open, began, last) =
         unsafe { (&raw mut (*using).open, &raw mut (*using).began, &raw mut (*using).tid) };
@@ -32,7 +32,14 @@ pub fn turn(key: &UseKey, using: *mut Use, task: &Task, tid: u32, now: u64, next
     };
     atomic::write(began, now);
     // SAFETY: as above.
-    unsafe { *last = tid };
+    unsafe {
+        if *last == tid {
+            // Meanwhile it may have called other devices: what it did since its last call of this one counts.
+            task.mark = (*using).mark;
+            task.at_mark = (*using).at_mark;
+        }
+        *last = tid;
+    }
     if old != 0 {
         record(key, task, old, start, now);
     }
@@ -145,14 +152,28 @@ pub fn record(key: &UseKey, task: &Task, old: u64, began: u64, now: u64) {
 
 /// The thread's account begins anew.
 #[inline(always)]
-pub fn mark(task: &mut Task, now: u64) {
+pub fn mark(using: *mut Use, task: &mut Task, tid: u32, now: u64) {
     task.mark = now;
     task.at_mark = task.sums;
     task.owed = 0;
+    mark_use(using, task, tid);
 }
 
+/// The same for one device, if the thread was the last that called it.
 #[inline(always)]
-fn log2(value: u64) -> u8 {
+pub fn mark_use(using: *mut Use, task: &Task, tid: u32) {
+    // SAFETY: a value of the map. Another thread that calls at this moment takes `tid`, and with it the account.
+    unsafe {
+        if (*using).tid == tid {
+            (*using).mark = task.mark;
+            (*using).at_mark = task.at_mark;
+        }
+    }
+}
+
+/// ⌊log₂⌋; 0 of 0.
+#[inline(always)]
+pub fn log2(value: u64) -> u8 {
     let (mut value, mut log) = (value, 0);
     if value >> 32 != 0 {
         value >>= 32;

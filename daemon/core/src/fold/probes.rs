@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::Fold;
 use crate::allocate::{Gpus, Held, resolve};
 use crate::identity::{DeviceId, HostPid, Owner, PodUid, Scope};
-use crate::probe::{Calls, Doings, Gap, Probes, Waits};
+use crate::probe::{Calls, Doings, Gap, GapKind, Probes, Waits};
 use crate::stall::Host;
 use crate::time::{Interval, MonoNs, SECOND};
 
@@ -38,6 +38,8 @@ pub(super) struct Seen {
     /// Nanoseconds since the last call of any of them at the end of the stretch; none before the first call.
     pub quiet: Option<u64>,
     processes: BTreeSet<HostPid>,
+    /// How long each waited in synchronising calls.
+    waits: BTreeMap<HostPid, u64>,
 }
 
 impl Fold {
@@ -138,6 +140,7 @@ impl Snapshots {
             }
         }
         seen.host.alone = seen.processes.len() == 1;
+        seen.host.waited = seen.waits.values().copied().max().unwrap_or(0);
         seen.host.copies = waited.max(bytes / LINK).min(during.nanos());
         (!seen.processes.is_empty()).then_some(seen)
     }
@@ -157,6 +160,10 @@ impl Seen {
         }
         for gap in &calls.gaps {
             let (total, doings) = (part(gap.total), gap.doings.map(&part));
+            if gap.kind == GapKind::Sync {
+                let waited = self.waits.entry(calls.process.pid).or_default();
+                *waited = waited.saturating_add(total);
+            }
             // A count is that of gaps which begin, wherever in the snapshot they did.
             self.host.gaps.push(Gap { count: part(gap.count), total, doings, ..*gap });
         }
