@@ -18,6 +18,14 @@ use crate::{sys, with_causes};
 static BY_NAME: LazyLock<HashMap<&'static [u8], usize>> =
     LazyLock::new(|| ENTRIES.iter().enumerate().map(|(at, entry)| (entry.symbol.as_bytes(), at)).collect());
 
+const _: () = {
+    let mut at = 0;
+    while at < ENTRIES.len() {
+        assert!(ENTRIES[at].symbol.len() < elf::NAME);
+        at += 1;
+    }
+};
+
 /// The entries of the driver that a library has.
 #[derive(Debug, Clone)]
 pub(crate) struct Points {
