@@ -13,6 +13,7 @@ mod governor;
 mod kernel;
 mod libraries;
 mod meter;
+mod mounts;
 mod people;
 mod programs;
 mod sys;
