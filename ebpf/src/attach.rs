@@ -68,6 +68,8 @@ impl Points {
 pub(crate) struct Extent {
     /// The ends of calls.
     pub returns: bool,
+    /// Questions whether something is complete, which are asked again and again.
+    pub questions: bool,
     /// Calls that enqueue work, of which there can be very many.
     pub frequent: bool,
 }
@@ -116,7 +118,10 @@ impl Programs {
             if returns && !extent.returns || group == Group::Enqueue && !extent.frequent {
                 continue;
             }
-            let wanted = |entry: &Entry| entry.group() == group && (!returns || entry.returns());
+            let wanted = |entry: &Entry| {
+                let asks = matches!(entry.call, Call::StreamQuery | Call::EventQuery);
+                entry.group() == group && (!returns || entry.returns()) && (!asks || extent.questions)
+            };
             let chosen = points.points.iter().filter(|(entry, _)| wanted(entry));
             let (offsets, cookies): (Vec<u64>, Vec<u64>) =
                 chosen.map(|(entry, function)| (function.probe(), entry.cookie())).unzip();

@@ -39,7 +39,7 @@ pub struct Mapped {
 ///
 /// On an overlay the same file of a lower layer shows another device in each container, while probes go by the file
 /// below. Inode, size and both times to the nanosecond say which that is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Identity {
     device: Option<u64>,
     inode: u64,

@@ -11,14 +11,17 @@ pub mod discover;
 pub mod elf;
 mod governor;
 mod kernel;
+mod lately;
 mod libraries;
 mod meter;
 mod mounts;
 mod people;
 mod programs;
+mod shares;
 mod sys;
 mod tables;
 mod watch;
+mod words;
 
 pub use people::Host;
 pub use programs::LoadError;
@@ -110,7 +113,8 @@ pub fn libraries(proc: &Path) -> Vec<Feature> {
     let processes = discover::Processes::new(proc);
     let mut libraries = libraries::Libraries::default();
     for pid in processes.all().unwrap_or_default() {
-        libraries.look(&processes, pid);
+        libraries.renew();
+        libraries.look(&processes, pid, None);
     }
     let feature = |mode, state| Feature {
         name: "driver library",

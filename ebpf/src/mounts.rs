@@ -135,14 +135,13 @@ impl Way<'_> {
         }
         let host = self.proc.join("1/mountinfo");
         let own = Mounts::of(self.process, Path::new("mountinfo"));
-        let (found, hosts) = match own.0.get(&id) {
-            Some(found) => (found.clone(), None),
+        let (found, hosts) = if let Some(found) = own.0.get(&id) {
+            (found.clone(), None)
+        } else {
             // One with a root of its own in the host's namespace does not see the mount that it is on.
-            None => {
-                let hosts = Mounts::of(CWD, &host);
-                let found = hosts.0.get(&id).cloned().ok_or(Unreached::Silent(None))?;
-                (found, Some(hosts))
-            }
+            let hosts = Mounts::of(CWD, &host);
+            let found = hosts.0.get(&id).cloned().ok_or(Unreached::Silent(None))?;
+            (found, Some(hosts))
         };
         let may = answers(&found.kind).unwrap_or_else(|| {
             let hosts = hosts.unwrap_or_else(|| Mounts::of(CWD, &host));

@@ -33,7 +33,7 @@ fn counted(single: bool) -> Option<u64> {
     let call = || (0..CALLS).for_each(|_| assert_eq!(std::process::id(), me));
 
     call();
-    let extent = Extent { returns: false, frequent: true };
+    let extent = Extent { returns: false, questions: true, frequent: true };
     // A link of many points is kept to a process, a perf event to a thread.
     let process = if single { thread.cast_unsigned() } else { me };
     let attached = programs.attach(&file, &points, extent, Some(process)).unwrap();

@@ -82,7 +82,10 @@ fn a_path_is_walked_as_it_is_written_and_nowhere_else() {
     let process = Pretended::new(directory.path(), &line(id, "8:1", "ext4"), "");
     assert!(process.walk("/lib/libcuda.so.1").is_ok());
     for path in ["/link/libcuda.so.1", "/lib/../lib/libcuda.so.1", "/lib/none", "/lib/libcuda.so.1/x"] {
-        assert!(matches!(process.walk(path), Err(Unreached::Refused(Errno::NOENT | Errno::NOTDIR))), "{path}");
+        assert!(
+            matches!(process.walk(path), Err(Unreached::Refused(Errno::NOENT | Errno::NOTDIR))),
+            "{path}"
+        );
     }
 }
 
