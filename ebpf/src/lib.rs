@@ -52,12 +52,14 @@ pub struct Feature {
 /// A kind of probe: what it is, what it is for, and what would mend its absence.
 type Kind = (&'static str, &'static str, &'static str);
 
-const LOADING: &str = "loading programs takes the capabilities BPF and PERFMON, and Linux 5.15 for all of them";
+const LOADING: &str =
+    "loading programs takes the capabilities BPF and PERFMON, and Linux 5.15 for all of them";
 const CALLS: Kind = ("probes of CUDA calls", "launches, copies, gaps", LOADING);
 const ENDS: Kind = ("probes of the ends of CUDA calls", "waits for the device", "Linux 6.14 or later");
 const SWITCHES: Kind = ("probes of the scheduler", "what threads do in gaps", LOADING);
 const WAKES: Kind = ("probes of wake-ups", "what threads wait for each other for", LOADING);
-const CUTS: Kind = ("cutting gaps at snapshots", "gaps that go on", "without it a gap is reported when it ends");
+const CUTS: Kind =
+    ("cutting gaps at snapshots", "gaps that go on", "without it a gap is reported when it ends");
 
 fn feature(of: Kind, mode: String, state: Result<(), String>) -> Feature {
     let (name, purpose, remedy) = of;
@@ -193,7 +195,9 @@ mod tests {
     fn no_probe_is_left_out_where_none_works() {
         let names = |of: Vec<Feature>| of.into_iter().map(|feature| feature.name).collect::<Vec<_>>();
         let none = no_probes("reason");
-        assert!(none.iter().all(|feature| feature.state == Err("reason".into()) && !feature.remedy.is_empty()));
+        assert!(
+            none.iter().all(|feature| feature.state == Err("reason".into()) && !feature.remedy.is_empty())
+        );
         assert_eq!(names(probes()), names(none));
     }
 

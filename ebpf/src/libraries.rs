@@ -84,8 +84,8 @@ struct Library {
 #[derive(Debug, Default)]
 pub(crate) struct Libraries {
     known: Vec<Library>,
-    /// Files that are no driver, or could not be read: by process and path, with what is wrong.
-    unusable: HashMap<(u32, String), String>,
+    /// Files that are no driver, or could not be read: by process and path, with the workload and what is wrong.
+    unusable: HashMap<(u32, String), (Option<Scope>, String)>,
     /// Files that are no driver, and why.
     refused: HashMap<Identity, String>,
     /// How many files were read in this round, by workload.
@@ -148,7 +148,8 @@ impl Libraries {
                 Err(None) => {}
                 Err(Some(problem)) => {
                     let name = format!("{} of {}", place.1, whose(pid, scope));
-                    drop(self.unusable.insert(place, format!("{name} is not probed: {problem}")));
+                    let problem = format!("{name} is not probed: {problem}");
+                    drop(self.unusable.insert(place, (scope.cloned(), problem)));
                 }
             }
         }
@@ -287,8 +288,20 @@ impl Libraries {
         let failed = self.known.iter().filter_map(|library| {
             library.problem.as_ref().map(|problem| format!("{}: {problem}", library.name))
         });
-        let mut unusable: Vec<String> = self.unusable.values().cloned().collect();
-        unusable.sort();
+        // One of each workload, so that nobody's many leave no room for the others'.
+        let mut unusable: BTreeMap<Option<&Scope>, Vec<&str>> = BTreeMap::new();
+        for (scope, problem) in self.unusable.values() {
+            unusable.entry(scope.as_ref()).or_default().push(problem);
+        }
+        let unusable = unusable.into_values().filter_map(|mut problems| {
+            problems.sort_unstable();
+            let (first, more) = problems.split_first()?;
+            Some(if more.is_empty() {
+                (*first).to_owned()
+            } else {
+                format!("{first} (and {} more files of its workload)", more.len())
+            })
+        });
         failed.chain(unusable).collect()
     }
 
