@@ -95,15 +95,16 @@ pub fn check(config: &Config, prefix: Vec<OsString>) -> Findings {
     }
     match config.probes {
         Enabled::No | Enabled::Proc => {
-            for feature in no_probes("`[bpf] enabled` says so") {
-                kernel(Feature { remedy: "", ..feature }, Mark::Off, &mut findings);
+            for feature in no_probes("`[bpf] enabled` says so", "") {
+                kernel(feature, Mark::Off, &mut findings);
             }
         }
         Enabled::Auto | Enabled::Yes => {
             // Where they are only a fault if they are demanded, something stands in their place.
             let absent = if config.probes == Enabled::Yes { Mark::Missing } else { Mark::Degraded };
             let lacking = bpf::lacking();
-            let found = lacking.as_deref().map_or_else(probes, no_probes);
+            let remedy = "add the capabilities that are lacking, or run as root";
+            let found = lacking.as_deref().map_or_else(probes, |why| no_probes(why, remedy));
             for feature in found {
                 kernel(feature, absent, &mut findings);
             }

@@ -66,9 +66,10 @@ fn feature(of: Kind, mode: String, state: Result<(), String>) -> Feature {
     Feature { name, purpose, mode, state, remedy }
 }
 
-/// The same lines as [`probes`], none of which works, since `why`. Loads nothing.
-pub fn no_probes(why: &str) -> Vec<Feature> {
-    [CALLS, ENDS, SWITCHES, WAKES, CUTS].map(|of| feature(of, String::new(), Err(why.to_owned()))).to_vec()
+/// The same lines as [`probes`], none of which works, since `why`; `remedy` mends them all. Loads nothing.
+pub fn no_probes(why: &str, remedy: &'static str) -> Vec<Feature> {
+    let none = |(name, purpose, _)| feature((name, purpose, remedy), String::new(), Err(why.to_owned()));
+    [CALLS, ENDS, SWITCHES, WAKES, CUTS].map(none).to_vec()
 }
 
 /// The probes themselves: loads them all, follows the scheduler for a moment, and lets go again.
@@ -76,7 +77,7 @@ pub fn probes() -> Vec<Feature> {
     let no_returns = kernel::returns_are_unsafe();
     let loaded = match programs::Programs::load(no_returns.is_none()) {
         Ok(loaded) => loaded,
-        Err(error) => return no_probes(&error.to_string()),
+        Err(error) => return no_probes(&error.to_string(), LOADING),
     };
     let otherwise = |mode: &str, why: &Option<String>| match why {
         Some(why) => format!("{mode}, since: {why}"),
@@ -194,10 +195,8 @@ mod tests {
     #[test]
     fn no_probe_is_left_out_where_none_works() {
         let names = |of: Vec<Feature>| of.into_iter().map(|feature| feature.name).collect::<Vec<_>>();
-        let none = no_probes("reason");
-        assert!(
-            none.iter().all(|feature| feature.state == Err("reason".into()) && !feature.remedy.is_empty())
-        );
+        let none = no_probes("reason", "remedy");
+        assert!(none.iter().all(|one| one.state == Err("reason".into()) && one.remedy == "remedy"));
         assert_eq!(names(probes()), names(none));
     }
 
