@@ -170,8 +170,18 @@ impl Processes {
 
     /// The driver libraries that it maps, each once. Nothing if its memory map cannot be read.
     pub fn libraries(&self, pid: u32) -> std::io::Result<Vec<Mapped>> {
+        self.maps(pid, |mapped| is_driver(mapped.path.as_os_str().as_bytes()))
+    }
+
+    /// Whether it maps a library still, whatever that is called by now.
+    pub fn keeps(&self, pid: u32, mapped: &Mapped) -> bool {
+        let same = |other: &Mapped| (&other.range, other.inode) == (&mapped.range, mapped.inode);
+        self.maps(pid, same).is_ok_and(|found| !found.is_empty())
+    }
+
+    fn maps(&self, pid: u32, wanted: impl Fn(&Mapped) -> bool) -> std::io::Result<Vec<Mapped>> {
         let maps = File::open(self.path(self.face(pid)).join("maps"))?;
-        read_maps(BufReader::new(maps.take(MAPS)))
+        read_maps(BufReader::new(maps.take(MAPS)), wanted)
     }
 
     /// Opens a library as the process sees it, and makes sure that it is the one that it maps.
@@ -226,7 +236,7 @@ const fn gone(errno: Errno) -> OpenError {
     }
 }
 
-fn read_maps(mut maps: impl BufRead) -> std::io::Result<Vec<Mapped>> {
+fn read_maps(mut maps: impl BufRead, wanted: impl Fn(&Mapped) -> bool) -> std::io::Result<Vec<Mapped>> {
     let mut found: Vec<Mapped> = Vec::new();
     let mut line = Vec::new();
     loop {
@@ -234,7 +244,7 @@ fn read_maps(mut maps: impl BufRead) -> std::io::Result<Vec<Mapped>> {
         if maps.by_ref().take(LINE).read_until(b'\n', &mut line)? == 0 || found.len() == LIBRARIES {
             return Ok(found);
         }
-        let Some(mapped) = parse(&line) else { continue };
+        let Some(mapped) = parse(&line).filter(|mapped| wanted(mapped)) else { continue };
         // A library is mapped in pieces.
         if !found.iter().any(|other| other.inode == mapped.inode && other.path == mapped.path) {
             found.push(mapped);
@@ -242,14 +252,11 @@ fn read_maps(mut maps: impl BufRead) -> std::io::Result<Vec<Mapped>> {
     }
 }
 
-/// A line of `/proc/PID/maps`, if it is of a driver library: `START-END PERMS OFFSET DEVICE INODE   PATH`.
+/// A line of `/proc/PID/maps` that is of a file: `START-END PERMS OFFSET DEVICE INODE   PATH`.
 fn parse(line: &[u8]) -> Option<Mapped> {
     let at = line.iter().position(|byte| *byte == b'/')?;
     let (before, path) = line.split_at_checked(at)?;
     let path = path.strip_suffix(b"\n").unwrap_or(path);
-    if !is_driver(path) {
-        return None;
-    }
     let mut fields = std::str::from_utf8(before).ok()?.split_ascii_whitespace();
     let (range, inode) = (fields.next()?, fields.nth(3)?);
     let plain = |byte: u8| byte.is_ascii_hexdigit() || byte == b'-';

@@ -92,6 +92,8 @@ pub(crate) struct Libraries {
     read: HashMap<Option<Scope>, usize>,
     /// Processes for whose files there was no time in this round.
     pub postponed: BTreeSet<u32>,
+    /// Processes that used a library and do not any more: whether they call is not seen.
+    departed: BTreeSet<u32>,
     /// By which probes each process was watched.
     watched: HashMap<u32, Vec<u64>>,
     serial: u64,
@@ -127,10 +129,15 @@ impl Libraries {
         let mut found = Found::default();
         let Ok(mapped) = processes.libraries(pid) else { return found };
         for library in &mut self.known {
-            if library.users.contains_key(&pid)
-                && !mapped.iter().any(|one| library.users.get(&pid) == Some(one))
-            {
+            let Some(before) = library.users.get(&pid) else { continue };
+            if mapped.contains(before) {
+                continue;
+            }
+            if processes.keeps(pid, before) {
+                found.uses = true;
+            } else {
                 library.users.remove(&pid);
+                self.departed.insert(pid);
             }
         }
         for one in mapped {
@@ -228,6 +235,7 @@ impl Libraries {
             library.users.retain(|pid, _| processes.lives(*pid));
         }
         self.unusable.retain(|(pid, _), _| processes.lives(*pid));
+        self.departed.retain(|pid| processes.lives(*pid));
         self.known.retain(|library| !library.users.is_empty());
     }
 
@@ -243,7 +251,9 @@ impl Libraries {
             library.follow_user(processes);
             library.problem = library.settle(programs, &mut self.serial, returns, &wish).err();
         }
-        let mut settled = Settled::default();
+        let users: HashSet<u32> = self.users().collect();
+        self.departed.retain(|pid| !users.contains(pid));
+        let mut settled = Settled { unseen: self.departed.iter().copied().collect(), ..Settled::default() };
         let mut watched: HashMap<u32, Vec<u64>> = HashMap::new();
         for library in &self.known {
             for pid in library.users.keys() {
