@@ -16,6 +16,8 @@ use serde::{Deserialize, Serialize};
 use warpmeter_core::fact::Sample;
 use warpmeter_core::identity::{GpuId, MigId, PodUid};
 
+pub(crate) use confine::lacking;
+
 pub use child::run as run_child;
 pub use supervisor::Supervisor;
 

@@ -13,9 +13,9 @@ use warpmeter_core::fact::{HealthState, Source};
 use warpmeter_core::inventory::Counter;
 use warpmeter_core::view::{GpuView, View};
 use warpmeter_cuda::{find_cupti, find_library};
-use warpmeter_ebpf::{features, libraries, probes};
+use warpmeter_ebpf::{Feature, features, libraries, no_probes, probes};
 
-use crate::bpf::Enabled;
+use crate::bpf::{self, Enabled};
 use crate::config::{Config, Pods};
 use crate::endpoint;
 use crate::nvidia::Timing;
@@ -30,6 +30,8 @@ enum Mark {
     Works,
     Degraded,
     Missing,
+    /// It is not wanted.
+    Off,
 }
 
 impl Mark {
@@ -38,6 +40,7 @@ impl Mark {
             Self::Works => "ok      ",
             Self::Degraded => "degraded",
             Self::Missing => "missing ",
+            Self::Off => "off     ",
         }
     }
 }
@@ -88,27 +91,43 @@ pub fn check(config: &Config, prefix: Vec<OsString>) -> Findings {
             findings.add("node", Mark::Missing, run_failure(&error), remedy);
         }
     }
-    let mut found = features(&config.proc);
-    if !matches!(config.probes, Enabled::No | Enabled::Proc) {
-        found.extend(probes());
-        found.extend(libraries(&config.proc));
+    for feature in features(&config.proc) {
+        kernel(feature, Mark::Missing, &mut findings);
     }
-    for feature in found {
-        let mode = if feature.mode.is_empty() { String::new() } else { format!(" ({})", feature.mode) };
-        let what = format!("{}: {}{mode}", feature.name, feature.purpose);
-        match feature.state {
-            Ok(()) => findings.add("kernel, for stall causes", Mark::Works, what, ""),
-            Err(reason) => {
-                findings.add(
-                    "kernel, for stall causes",
-                    Mark::Missing,
-                    format!("{what}: {reason}"),
-                    feature.remedy,
-                );
+    match config.probes {
+        Enabled::No | Enabled::Proc => {
+            for feature in no_probes("`[bpf] enabled` says so", "") {
+                kernel(feature, Mark::Off, &mut findings);
+            }
+        }
+        Enabled::Auto | Enabled::Yes => {
+            // Where they are only a fault if they are demanded, something stands in their place.
+            let absent = if config.probes == Enabled::Yes { Mark::Missing } else { Mark::Degraded };
+            let lacking = bpf::lacking();
+            let remedy = "add the capabilities that are lacking, or run as root";
+            let found = lacking.as_deref().map_or_else(probes, |why| no_probes(why, remedy));
+            for feature in found {
+                kernel(feature, absent, &mut findings);
+            }
+            if lacking.is_none() {
+                for feature in libraries(&config.proc) {
+                    kernel(feature, Mark::Degraded, &mut findings);
+                }
             }
         }
     }
     findings
+}
+
+/// A line about the kernel; `absent` is how it stands if it is not there.
+fn kernel(feature: Feature, absent: Mark, findings: &mut Findings) {
+    const SECTION: &str = "kernel, for stall causes";
+    let mode = if feature.mode.is_empty() { String::new() } else { format!(" ({})", feature.mode) };
+    let what = format!("{}: {}{mode}", feature.name, feature.purpose);
+    match feature.state {
+        Ok(()) => findings.add(SECTION, Mark::Works, what, ""),
+        Err(reason) => findings.add(SECTION, absent, format!("{what}: {reason}"), feature.remedy),
+    }
 }
 
 /// How much longer than [`WATCH`] the slowest source may take to find out that nobody answers it.

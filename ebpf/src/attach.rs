@@ -18,6 +18,14 @@ use crate::{sys, with_causes};
 static BY_NAME: LazyLock<HashMap<&'static [u8], usize>> =
     LazyLock::new(|| ENTRIES.iter().enumerate().map(|(at, entry)| (entry.symbol.as_bytes(), at)).collect());
 
+const _: () = {
+    let mut at = 0;
+    while at < ENTRIES.len() {
+        assert!(ENTRIES[at].symbol.len() < elf::NAME);
+        at += 1;
+    }
+};
+
 /// The entries of the driver that a library has.
 #[derive(Debug, Clone)]
 pub(crate) struct Points {
@@ -60,6 +68,8 @@ impl Points {
 pub(crate) struct Extent {
     /// The ends of calls.
     pub returns: bool,
+    /// Questions whether something is complete, which are asked again and again.
+    pub questions: bool,
     /// Calls that enqueue work, of which there can be very many.
     pub frequent: bool,
 }
@@ -108,7 +118,10 @@ impl Programs {
             if returns && !extent.returns || group == Group::Enqueue && !extent.frequent {
                 continue;
             }
-            let wanted = |entry: &Entry| entry.group() == group && (!returns || entry.returns());
+            let wanted = |entry: &Entry| {
+                let asks = matches!(entry.call, Call::StreamQuery | Call::EventQuery);
+                entry.group() == group && (!returns || entry.returns()) && (!asks || extent.questions)
+            };
             let chosen = points.points.iter().filter(|(entry, _)| wanted(entry));
             let (offsets, cookies): (Vec<u64>, Vec<u64>) =
                 chosen.map(|(entry, function)| (function.probe(), entry.cookie())).unzip();

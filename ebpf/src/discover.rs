@@ -6,12 +6,14 @@
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
+use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
+
+use crate::mounts::{Unreached, Way, reopen};
 
 /// The most of a process's memory map that is read, in bytes: some hundred thousand mappings.
 const MAPS: u64 = 32 << 20;
@@ -37,7 +39,7 @@ pub struct Mapped {
 ///
 /// On an overlay the same file of a lower layer shows another device in each container, while probes go by the file
 /// below. Inode, size and both times to the nanosecond say which that is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Identity {
     device: Option<u64>,
     inode: u64,
@@ -78,7 +80,7 @@ pub struct Opened {
 }
 
 /// Why a library could not be opened.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OpenError {
     /// The process has ended.
     #[error("the process has ended")]
@@ -91,6 +93,12 @@ pub enum OpenError {
         "its path leads to another file than the one that is mapped: it was replaced while in use; restart the process"
     )]
     Replaced,
+    /// A file system may not answer whoever asks for the file.
+    #[error(
+        "it is on a file system ({0}) that a container may keep from answering: neither a local one nor, if it is of \
+         the network or an overlay, one that the host has mounted too"
+    )]
+    Silent(String),
     /// The path leads to no file.
     #[error("it leads to no regular file")]
     NoFile,
@@ -122,12 +130,36 @@ impl Processes {
         Ok(pids.collect())
     }
 
-    /// Whether one exists and has not ended; a zombie has let go of its memory.
+    /// Whether one exists and has not ended. Its first thread may have, while others go on.
     pub fn lives(&self, pid: u32) -> bool {
-        let mut first = [0_u8; 1];
-        let Ok(mut file) = File::open(self.path(pid).join("cmdline")) else { return false };
-        // Of a process without memory there is nothing to read.
-        file.read(&mut first).is_ok_and(|length| length > 0)
+        // Nothing of its memory is read: a page of that can be on a file system that never answers.
+        self.stat(pid).is_some_and(|(ended, threads)| !ended || threads > 1)
+    }
+
+    /// Whether a thread has ended, and how many its process has.
+    fn stat(&self, thread: u32) -> Option<(bool, u64)> {
+        let stat = std::fs::read(self.path(thread).join("stat")).ok()?;
+        // Its name may have any bytes, brackets too.
+        let rest = stat.get(stat.iter().rposition(|byte| *byte == b')')? + 2..)?;
+        let mut fields = std::str::from_utf8(rest).ok()?.split(' ');
+        let state = fields.next()?;
+        Some((matches!(state, "Z" | "X" | "x"), fields.nth(16)?.parse().ok()?))
+    }
+
+    /// Whether a thread of a process goes on.
+    pub fn runs(&self, pid: u32, thread: u32) -> bool {
+        self.path(pid).join("task").join(thread.to_string()).exists()
+            && self.stat(thread).is_some_and(|(ended, _)| !ended)
+    }
+
+    /// A thread by which a process's memory can be seen: its first, or another if that has ended.
+    fn face(&self, pid: u32) -> u32 {
+        match self.stat(pid) {
+            Some((true, threads)) if threads > 1 => {
+                self.threads(pid).into_iter().find(|thread| self.runs(pid, *thread)).unwrap_or(pid)
+            }
+            _ => pid,
+        }
     }
 
     /// Its threads.
@@ -138,27 +170,43 @@ impl Processes {
 
     /// The driver libraries that it maps, each once. Nothing if its memory map cannot be read.
     pub fn libraries(&self, pid: u32) -> std::io::Result<Vec<Mapped>> {
-        let maps = File::open(self.path(pid).join("maps"))?;
-        read_maps(BufReader::new(maps.take(MAPS)))
+        self.maps(pid, |mapped| is_driver(mapped.path.as_os_str().as_bytes()))
+    }
+
+    /// Whether it maps a library still, whatever that is called by now.
+    pub fn keeps(&self, pid: u32, mapped: &Mapped) -> bool {
+        let same = |other: &Mapped| (&other.range, other.inode) == (&mapped.range, mapped.inode);
+        self.maps(pid, same).is_ok_and(|found| !found.is_empty())
+    }
+
+    fn maps(&self, pid: u32, wanted: impl Fn(&Mapped) -> bool) -> std::io::Result<Vec<Mapped>> {
+        let maps = File::open(self.path(self.face(pid)).join("maps"))?;
+        read_maps(BufReader::new(maps.take(MAPS)), wanted)
     }
 
     /// Opens a library as the process sees it, and makes sure that it is the one that it maps.
     pub fn open(&self, pid: u32, mapped: &Mapped) -> Result<Opened, OpenError> {
-        let process = self.directory(pid)?;
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-        let link = format!("map_files/{}", mapped.range);
+        let process = self.directory(self.face(pid))?;
+        let way = Way { process: process.as_fd(), proc: &self.root };
         // The mapped file itself, which works whatever became of its path, but takes more than SYS_PTRACE.
-        let (file, exact) = match rustix::fs::openat(&process, link, flags, Mode::empty()) {
-            Ok(file) => (file, true),
-            Err(_) => (open_in_root(&process, &mapped.path, flags)?, false),
+        let (place, exact) = match way.follow(&format!("map_files/{}", mapped.range)) {
+            Err(Unreached::Refused(_)) => (way.walk(&mapped.path), false),
+            other => (other, true),
         };
-        let stat = rustix::fs::fstat(&file).map_err(OpenError::Refused)?;
+        let place = place.map_err(|why| match why {
+            Unreached::Silent(kind) => OpenError::Silent(kind.unwrap_or_else(|| "unknown".into())),
+            Unreached::Refused(_) if !self.path(pid).exists() => OpenError::Gone,
+            Unreached::Refused(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => OpenError::Replaced,
+            Unreached::Refused(other) => OpenError::Refused(other),
+        })?;
+        let stat = rustix::fs::fstat(&place).map_err(OpenError::Refused)?;
         if !rustix::fs::FileType::from_raw_mode(stat.st_mode).is_file() {
             return Err(OpenError::NoFile);
         }
         if !exact && low(stat.st_ino) != low(mapped.inode) {
             return Err(OpenError::Replaced);
         }
+        let file = reopen(&place).map_err(OpenError::Refused)?;
         let overlay = rustix::fs::fstatfs(&file).is_ok_and(|fs| fs.f_type == OVERLAYFS_SUPER_MAGIC);
         let identity = Identity {
             device: (!overlay).then_some(stat.st_dev),
@@ -181,21 +229,6 @@ impl Processes {
     }
 }
 
-/// Opens a path of a process as that process would, without leaving its root.
-fn open_in_root(process: &OwnedFd, path: &Path, flags: OFlags) -> Result<OwnedFd, OpenError> {
-    let way = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let root = rustix::fs::openat(process, "root", way, Mode::empty()).map_err(gone)?;
-    // A process that has changed its root within its mount namespace shows paths from that namespace's root.
-    let from = rustix::fs::readlinkat(process, "root", Vec::new()).ok();
-    let from = from.as_ref().map(|from| Path::new(OsStr::from_bytes(from.as_bytes())));
-    let path = from.and_then(|from| path.strip_prefix(from).ok()).unwrap_or(path);
-    let inside = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
-    rustix::fs::openat2(root, path, flags, Mode::empty(), inside).map_err(|errno| match errno {
-        Errno::NOENT | Errno::NOTDIR | Errno::LOOP => OpenError::Replaced,
-        other => OpenError::Refused(other),
-    })
-}
-
 const fn gone(errno: Errno) -> OpenError {
     match errno {
         Errno::NOENT | Errno::SRCH => OpenError::Gone,
@@ -203,7 +236,7 @@ const fn gone(errno: Errno) -> OpenError {
     }
 }
 
-fn read_maps(mut maps: impl BufRead) -> std::io::Result<Vec<Mapped>> {
+fn read_maps(mut maps: impl BufRead, wanted: impl Fn(&Mapped) -> bool) -> std::io::Result<Vec<Mapped>> {
     let mut found: Vec<Mapped> = Vec::new();
     let mut line = Vec::new();
     loop {
@@ -211,7 +244,7 @@ fn read_maps(mut maps: impl BufRead) -> std::io::Result<Vec<Mapped>> {
         if maps.by_ref().take(LINE).read_until(b'\n', &mut line)? == 0 || found.len() == LIBRARIES {
             return Ok(found);
         }
-        let Some(mapped) = parse(&line) else { continue };
+        let Some(mapped) = parse(&line).filter(|mapped| wanted(mapped)) else { continue };
         // A library is mapped in pieces.
         if !found.iter().any(|other| other.inode == mapped.inode && other.path == mapped.path) {
             found.push(mapped);
@@ -219,14 +252,11 @@ fn read_maps(mut maps: impl BufRead) -> std::io::Result<Vec<Mapped>> {
     }
 }
 
-/// A line of `/proc/PID/maps`, if it is of a driver library: `START-END PERMS OFFSET DEVICE INODE   PATH`.
+/// A line of `/proc/PID/maps` that is of a file: `START-END PERMS OFFSET DEVICE INODE   PATH`.
 fn parse(line: &[u8]) -> Option<Mapped> {
     let at = line.iter().position(|byte| *byte == b'/')?;
     let (before, path) = line.split_at_checked(at)?;
     let path = path.strip_suffix(b"\n").unwrap_or(path);
-    if !is_driver(path) {
-        return None;
-    }
     let mut fields = std::str::from_utf8(before).ok()?.split_ascii_whitespace();
     let (range, inode) = (fields.next()?, fields.nth(3)?);
     let plain = |byte: u8| byte.is_ascii_hexdigit() || byte == b'-';

@@ -17,6 +17,10 @@ const SYMBOLS: usize = 65_536;
 const NAMES: u64 = 4 << 20;
 /// The most segments.
 const SEGMENTS: usize = 256;
+/// No name that is asked for is as long: names end here.
+pub const NAME: usize = 64;
+/// The most functions that are found. Each is probed, and costs the kernel as much as the whole of a driver's symbols.
+const FUNCTIONS: u64 = 1024;
 /// How many bytes of a function decide where a probe goes.
 const HEAD: u64 = 14;
 
@@ -202,17 +206,24 @@ pub fn functions<'d, R: ReadRef<'d>, T: Copy + Ord>(
         if symbol.is_undefined(endian) || symbol.st_type() != elf::STT_FUNC {
             continue;
         }
-        let name = usize::try_from(symbol.st_name(endian)).ok().and_then(|at| names.get(at..));
-        let name = name.and_then(|name| name.split(|byte| *byte == 0).next());
+        let name = usize::try_from(symbol.st_name(endian)).ok().and_then(|at| name_at(names, at));
         let Some(wanted) = name.and_then(&wanted) else { continue };
         let Some(start) = in_file(segments, symbol.st_value(endian)) else { continue };
         let Ok(head) = data.read_bytes_at(start, HEAD) else { continue };
         found.push(Function { wanted, start, place: Place::of(head) });
+        bounded("functions of a driver", found.len() as u64, FUNCTIONS)?;
     }
     // Names of one function give one probe: the first by what it was asked for as.
     found.sort_unstable_by_key(|function| (function.start, function.wanted));
     found.dedup_by_key(|function| function.start);
     Ok(found)
+}
+
+/// The name that begins at a byte, if it ends before [`NAME`]: a lie of a name takes no longer than a name.
+fn name_at(names: &[u8], at: usize) -> Option<&[u8]> {
+    let rest = names.get(at..)?;
+    let rest = rest.get(..NAME).unwrap_or(rest);
+    rest.get(..rest.iter().position(|byte| *byte == 0)?)
 }
 
 fn bounded(what: &'static str, count: u64, most: u64) -> Result<(), ElfError> {

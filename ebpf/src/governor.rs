@@ -1,20 +1,27 @@
 //! Keeps probes from costing a workload more than they are worth.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
-/// What a probe on an enqueue costs, in nanoseconds, where the kernel emulates the probed instruction, and where it
-/// has to execute it out of line. Measured, see `docs/overhead.md`.
-const COST: u64 = 700;
-const DEAR: u64 = 10_500;
-/// One part in so many of a launching thread's time may go to its probes.
+use warpmeter_ebpf_common::{Process, Task, kind, task};
+
+use crate::libraries::Wish;
+
+/// Calls by [`kind`].
+pub(crate) type Counts = [u64; kind::COUNT];
+
+/// What the probes of a call cost, in nanoseconds, where the kernel emulates the probed instruction, and where it has
+/// to execute it out of line. Measured, see `docs/overhead.md`; a wait and a question are probed at their ends too.
+const COSTS: Counts = [700, 850, 850, 650];
+const DEAR: Counts = [10_500, 21_000, 21_000, 10_500];
+/// One part in so many of a calling thread's time may go to its probes.
 const SHARE: u64 = 100;
 /// For so many snapshots in a row it may be more: a start, a burst.
 const PATIENCE: u32 = 3;
 
-/// What one process has enqueued.
+/// What one process has called.
 #[derive(Debug, Clone, Copy, Default)]
 struct Load {
-    enqueued: u64,
+    calls: Counts,
     over: u32,
 }
 
@@ -22,20 +29,55 @@ struct Load {
 #[derive(Debug, Default)]
 pub(crate) struct Governor {
     loads: HashMap<u32, Load>,
+    threads: HashMap<u32, u64>,
 }
 
 impl Governor {
-    /// Whether a process's enqueues are to be let alone. `enqueued` is how many it made since it is watched, by
-    /// `threads` threads in the last `elapsed` nanoseconds.
-    pub(crate) fn sheds(&mut self, tgid: u32, enqueued: u64, threads: u64, elapsed: u64, dear: bool) -> bool {
+    /// By process, how many calls of each kind it has made, and how many of its threads made any since the last time.
+    pub(crate) fn count(
+        &mut self,
+        tasks: &[(u32, Task)],
+        processes: &[(u32, Process)],
+    ) -> HashMap<u32, (Counts, u64)> {
+        let mut found: HashMap<u32, (Counts, u64)> = HashMap::new();
+        for (tgid, record) in processes {
+            found.insert(*tgid, (record.calls, 0));
+        }
+        for (tid, record) in tasks.iter().filter(|(_, record)| record.flags & task::CALLER != 0) {
+            let (calls, threads) = found.entry(record.tgid).or_default();
+            plus(calls, &record.calls);
+            let all = sum(&record.calls);
+            *threads += u64::from(self.threads.insert(*tid, all) != Some(all));
+        }
+        let alive: HashSet<u32> = tasks.iter().map(|(tid, _)| *tid).collect();
+        self.threads.retain(|tid, _| alive.contains(tid));
+        found.retain(|_, (calls, _)| sum(calls) > 0);
+        found
+    }
+
+    /// What of a process is to be probed. `calls` is what it made since it is watched, by `threads` threads in the last
+    /// `elapsed` nanoseconds. What is not probed is not counted either, so that what is left is judged by itself.
+    pub(crate) fn judge(&mut self, tgid: u32, calls: Counts, threads: u64, elapsed: u64, dear: bool) -> Wish {
         let load = self.loads.entry(tgid).or_default();
-        let more = enqueued.saturating_sub(load.enqueued);
-        let first = load.enqueued == 0;
-        load.enqueued = enqueued;
-        let cost = more.saturating_mul(if dear { DEAR } else { COST });
+        let mut costs = Counts::default();
+        for (at, cost) in costs.iter_mut().enumerate() {
+            let each = if dear { DEAR } else { COSTS };
+            *cost = calls[at].saturating_sub(load.calls[at]).saturating_mul(each[at]);
+        }
+        let first = sum(&load.calls) == 0;
+        load.calls = calls;
         let allowed = elapsed.saturating_mul(threads.max(1)) / SHARE;
-        load.over = if cost > allowed && !first { load.over.saturating_add(1) } else { 0 };
-        load.over >= PATIENCE
+        load.over = if sum(&costs) > allowed && !first { load.over.saturating_add(1) } else { 0 };
+        if load.over < PATIENCE {
+            return Wish::All;
+        }
+        // Without questions nothing is wrong, only less is known; without enqueues all else means nothing.
+        costs[kind::QUERY] = 0;
+        if sum(&costs) <= allowed {
+            return Wish::NoQuestions;
+        }
+        costs[kind::ENQUEUE] = 0;
+        if sum(&costs) <= allowed { Wish::Few } else { Wish::Nothing }
     }
 
     pub(crate) fn forget(&mut self, tgid: u32) {
@@ -43,23 +85,60 @@ impl Governor {
     }
 }
 
+fn sum(of: &Counts) -> u64 {
+    of.iter().fold(0, |sum, more| sum.saturating_add(*more))
+}
+
+fn plus(to: &mut Counts, more: &Counts) {
+    for (sum, more) in to.iter_mut().zip(more) {
+        *sum = sum.saturating_add(*more);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sys::zero;
 
     const SECOND: u64 = 1_000_000_000;
 
-    fn shed_after(per_second: u64, threads: u64, dear: bool) -> Option<u64> {
+    /// What is left of a process that makes so many calls a second, and when that was decided.
+    fn judged(per_second: Counts, threads: u64, dear: bool) -> (Wish, u64) {
         let mut governor = Governor::default();
-        (1..20).find(|second| governor.sheds(7, second * per_second, threads, SECOND, dear))
+        let found = (1..20).find_map(|second| {
+            let wish = governor.judge(7, per_second.map(|calls| calls * second), threads, SECOND, dear);
+            (wish != Wish::All).then_some((wish, second))
+        });
+        found.unwrap_or((Wish::All, 0))
+    }
+
+    fn of(kind: usize, calls: u64) -> Counts {
+        let mut counts = Counts::default();
+        counts[kind] = calls;
+        counts
     }
 
     #[test]
     fn only_a_load_that_stays_too_dear_is_shed() {
-        assert_eq!(shed_after(14_000, 1, false), None, "just below a hundredth of the thread's time");
-        assert_eq!(shed_after(15_000, 1, false), Some(4));
-        assert_eq!(shed_after(15_000, 2, false), None, "two threads share the cost");
-        assert_eq!(shed_after(1_000, 1, true), Some(4), "where each probe is dear");
+        let launches = |count| of(kind::ENQUEUE, count);
+        assert_eq!(judged(launches(14_000), 1, false).0, Wish::All, "just below a hundredth of its time");
+        assert_eq!(judged(launches(15_000), 1, false), (Wish::Few, 4));
+        assert_eq!(judged(launches(15_000), 2, false).0, Wish::All, "two threads share the cost");
+        assert_eq!(judged(launches(1_000), 1, true), (Wish::Few, 4), "where each probe is dear");
+    }
+
+    #[test]
+    fn every_kind_of_call_is_judged_and_what_is_dear_is_shed() {
+        assert_eq!(judged(of(kind::QUERY, 1_000_000), 1, false), (Wish::NoQuestions, 4));
+        assert_eq!(judged(of(kind::STATE, 1_000_000), 1, false), (Wish::Nothing, 4));
+        assert_eq!(judged(of(kind::WAIT, 1_000_000), 1, false), (Wish::Nothing, 4));
+        assert_eq!(
+            judged([9_000, 1_000, 100_000, 100], 1, false).0,
+            Wish::NoQuestions,
+            "launches are worth it"
+        );
+        assert_eq!(judged([20_000, 1_000, 100_000, 100], 1, false).0, Wish::Few);
+        assert_eq!(judged([4_000; kind::COUNT], 1, false).0, Wish::NoQuestions, "the sum counts");
     }
 
     #[test]
@@ -68,7 +147,20 @@ mod tests {
         let mut enqueued = 0;
         for second in 0..40 {
             enqueued += if second % 3 == 0 { 1_000 } else { 100_000 };
-            assert!(!governor.sheds(7, enqueued, 1, SECOND, false), "{second}");
+            let wish = governor.judge(7, of(kind::ENQUEUE, enqueued), 1, SECOND, false);
+            assert_eq!(wish, Wish::All, "{second}");
         }
+    }
+
+    #[test]
+    fn calls_of_threads_that_have_ended_count_and_only_threads_that_called_bear_the_cost() {
+        let mut governor = Governor::default();
+        let thread = |calls| Task { tgid: 7, flags: task::CALLER, calls, ..zero() };
+        let process = Process { calls: [5, 0, 0, 1], ..zero() };
+        let tasks = [(8, thread([1, 2, 3, 4])), (9, thread([1, 0, 0, 0])), (10, Task { tgid: 7, ..zero() })];
+        let first = governor.count(&tasks, &[(7, process)]);
+        assert_eq!(first[&7], ([7, 2, 3, 5], 2));
+        let tasks = [(8, thread([2, 2, 3, 4])), (9, thread([1, 0, 0, 0]))];
+        assert_eq!(governor.count(&tasks, &[(7, process)])[&7], ([8, 2, 3, 5], 1));
     }
 }

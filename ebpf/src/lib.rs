@@ -11,13 +11,17 @@ pub mod discover;
 pub mod elf;
 mod governor;
 mod kernel;
+mod lately;
 mod libraries;
 mod meter;
+mod mounts;
 mod people;
 mod programs;
+mod shares;
 mod sys;
 mod tables;
 mod watch;
+mod words;
 
 pub use people::Host;
 pub use programs::LoadError;
@@ -45,30 +49,35 @@ pub struct Feature {
     pub remedy: &'static str,
 }
 
+/// A kind of probe: what it is, what it is for, and what would mend its absence.
+type Kind = (&'static str, &'static str, &'static str);
+
+const LOADING: &str =
+    "loading programs takes the capabilities BPF and PERFMON, and Linux 5.15 for all of them";
+const CALLS: Kind = ("probes of CUDA calls", "launches, copies, gaps", LOADING);
+const ENDS: Kind = ("probes of the ends of CUDA calls", "waits for the device", "Linux 6.14 or later");
+const SWITCHES: Kind = ("probes of the scheduler", "what threads do in gaps", LOADING);
+const WAKES: Kind = ("probes of wake-ups", "what threads wait for each other for", LOADING);
+const CUTS: Kind =
+    ("cutting gaps at snapshots", "gaps that go on", "without it a gap is reported when it ends");
+
+fn feature(of: Kind, mode: String, state: Result<(), String>) -> Feature {
+    let (name, purpose, remedy) = of;
+    Feature { name, purpose, mode, state, remedy }
+}
+
+/// The same lines as [`probes`], none of which works, since `why`; `remedy` mends them all. Loads nothing.
+pub fn no_probes(why: &str, remedy: &'static str) -> Vec<Feature> {
+    let none = |(name, purpose, _)| feature((name, purpose, remedy), String::new(), Err(why.to_owned()));
+    [CALLS, ENDS, SWITCHES, WAKES, CUTS].map(none).to_vec()
+}
+
 /// The probes themselves: loads them all, follows the scheduler for a moment, and lets go again.
 pub fn probes() -> Vec<Feature> {
-    const OBJECTS: &str =
-        "loading programs takes the capabilities BPF and PERFMON, and Linux 5.15 for all of them";
     let no_returns = kernel::returns_are_unsafe();
-    let loaded = programs::Programs::load(no_returns.is_none());
-    let feature = |name, purpose, mode: String, state: Result<(), String>, remedy| Feature {
-        name,
-        purpose,
-        mode,
-        state,
-        remedy,
-    };
-    let loaded = match loaded {
+    let loaded = match programs::Programs::load(no_returns.is_none()) {
         Ok(loaded) => loaded,
-        Err(error) => {
-            return vec![feature(
-                "probes",
-                "causes of stalls",
-                String::new(),
-                Err(error.to_string()),
-                OBJECTS,
-            )];
-        }
+        Err(error) => return no_probes(&error.to_string(), LOADING),
     };
     let otherwise = |mode: &str, why: &Option<String>| match why {
         Some(why) => format!("{mode}, since: {why}"),
@@ -85,22 +94,11 @@ pub fn probes() -> Vec<Feature> {
         Err(why) => (Err(why.clone()), String::new()),
     };
     vec![
-        feature("probes of CUDA calls", "launches, copies, gaps", calls_mode, calls, OBJECTS),
-        feature(
-            "probes of the ends of CUDA calls",
-            "waits for the device",
-            String::new(),
-            no_returns.map_or(Ok(()), Err),
-            "Linux 6.14 or later",
-        ),
-        feature("probes of the scheduler", "what threads do in gaps", switches_mode, switches, OBJECTS),
-        feature(
-            "cutting gaps at snapshots",
-            "gaps that go on",
-            String::new(),
-            loaded.flush.clone(),
-            "without it a gap is reported when it ends",
-        ),
+        feature(CALLS, calls_mode, calls),
+        feature(ENDS, String::new(), no_returns.map_or(Ok(()), Err)),
+        feature(SWITCHES, switches_mode.clone(), switches),
+        feature(WAKES, switches_mode, loaded.wakes.clone()),
+        feature(CUTS, String::new(), loaded.flush.clone()),
     ]
 }
 
@@ -109,7 +107,8 @@ pub fn libraries(proc: &Path) -> Vec<Feature> {
     let processes = discover::Processes::new(proc);
     let mut libraries = libraries::Libraries::default();
     for pid in processes.all().unwrap_or_default() {
-        libraries.look(&processes, pid);
+        libraries.renew();
+        libraries.look(&processes, pid, None);
     }
     let feature = |mode, state| Feature {
         name: "driver library",
@@ -162,8 +161,10 @@ pub fn features(proc: &Path) -> Vec<Feature> {
         },
         program("uprobe programs", "calls of the CUDA driver library", ProgramType::KProbe),
         program("raw tracepoint programs", "scheduler switches and wake-ups", ProgramType::RawTracePoint),
-        map("per-CPU hash maps", "sums per task without locks", MapType::PerCpuHash),
-        map("ring buffers", "single long gaps", MapType::RingBuf),
+        map("hash maps", "sums by thread, process and gap", MapType::Hash),
+        map("hash maps that forget", "streams, events, what threads did of late", MapType::LruHash),
+        map("arrays", "which threads are followed", MapType::Array),
+        map("per-CPU arrays", "what was left out", MapType::PerCpuArray),
         Feature {
             name: "pressure stall information",
             purpose: "corroboration of waits per pod",
@@ -190,6 +191,14 @@ fn with_causes(error: &dyn std::error::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_probe_is_left_out_where_none_works() {
+        let names = |of: Vec<Feature>| of.into_iter().map(|feature| feature.name).collect::<Vec<_>>();
+        let none = no_probes("reason", "remedy");
+        assert!(none.iter().all(|one| one.state == Err("reason".into()) && one.remedy == "remedy"));
+        assert_eq!(names(probes()), names(none));
+    }
 
     #[test]
     fn every_absence_says_why() {

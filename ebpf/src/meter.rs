@@ -15,6 +15,8 @@ use warpmeter_ebpf_common::{
     GapKey, GapSum, Process, Task, UNKNOWN_SLOT, Use, UseKey, WakeKey, WakeSum, doing, gap, process, task,
 };
 
+use crate::sys::zero;
+
 /// The most processes whose calls are reported in one snapshot.
 pub(crate) const PROCESSES: usize = 4096;
 
@@ -42,6 +44,8 @@ pub(crate) trait Names {
     fn device(&mut self, tgid: u32, slot: Option<u32>) -> Option<DeviceRef>;
     /// Whether what it calls can be believed: not if its probes were shed.
     fn is_watched(&self, tgid: u32) -> bool;
+    /// Processes that use a driver and are not watched, although they do not refuse it.
+    fn unwatched(&mut self) -> Vec<u32>;
 }
 
 /// The most that a sum ever was.
@@ -172,6 +176,7 @@ impl Meter {
             calls.asked.add(&asked);
         }
         self.gaps(reading, &places, &mut found);
+        unwatched(&records, names, &mut found);
         found.into_values().collect()
     }
 
@@ -262,6 +267,32 @@ impl Meter {
             plus(&mut place.1, &others);
         }
         found.into_iter().map(|(scope, (callers, others))| Threads { scope, callers, others }).collect()
+    }
+}
+
+/// Processes that call unseen: that there are such is known, and nothing else.
+fn unwatched(
+    records: &HashMap<u32, &Process>,
+    names: &mut impl Names,
+    found: &mut BTreeMap<(ProcessId, Option<DeviceRef>), Calls>,
+) {
+    let unseen: Process = zero();
+    for tgid in names.unwatched() {
+        let record = records.get(&tgid).copied().unwrap_or(&unseen);
+        let Some((process, _)) = names.process(tgid, record) else { continue };
+        if found.len() >= PROCESSES {
+            return;
+        }
+        let device = names.device(tgid, None);
+        found.entry((process, device.clone())).or_insert(Calls {
+            process,
+            device,
+            from_start: false,
+            enqueued: 1,
+            last_call: None,
+            asked: Asked::default(),
+            gaps: Vec::new(),
+        });
     }
 }
 

@@ -50,8 +50,8 @@ pub(crate) struct People<H> {
     holders: BTreeMap<GpuId, BTreeSet<u32>>,
     instances: BTreeSet<String>,
     refusals: BTreeSet<PodUid>,
-    /// Processes whose frequent calls are not probed.
-    pub shed: HashSet<u32>,
+    /// Processes of which not every call is seen.
+    pub unseen: HashSet<u32>,
 }
 
 impl<H: Host> People<H> {
@@ -66,7 +66,7 @@ impl<H: Host> People<H> {
             holders: BTreeMap::new(),
             instances: BTreeSet::new(),
             refusals: BTreeSet::new(),
-            shed: HashSet::new(),
+            unseen: HashSet::new(),
         }
     }
 
@@ -91,7 +91,7 @@ impl<H: Host> People<H> {
     pub(crate) fn forget(&mut self, tgid: u32) {
         self.known.remove(&tgid);
         self.opened.remove(&tgid);
-        self.shed.remove(&tgid);
+        self.unseen.remove(&tgid);
         self.devices.retain(|(process, _), _| *process != tgid);
     }
 
@@ -108,6 +108,19 @@ impl<H: Host> People<H> {
     /// Whose a process is.
     pub(crate) fn scope(&mut self, pid: u32) -> Option<Scope> {
         self.look_up(pid).map(|known| known.scope.clone())
+    }
+
+    /// The workload of a process: of pods without the container.
+    pub(crate) fn workload(&mut self, pid: u32) -> Option<Scope> {
+        match self.scope(pid)? {
+            Scope::Pod { uid, .. } => Some(Scope::Pod { uid, container: None }),
+            other => Some(other),
+        }
+    }
+
+    /// The processes that have a GPU open for work, as the driver says.
+    pub(crate) fn holders(&self) -> BTreeSet<u32> {
+        self.holders.values().flatten().copied().collect()
     }
 
     /// Whether a process's pod wants no probes.
@@ -197,7 +210,14 @@ impl<H: Host> Names for People<H> {
     }
 
     fn is_watched(&self, tgid: u32) -> bool {
-        !self.shed.contains(&tgid)
+        !self.unseen.contains(&tgid)
+    }
+
+    fn unwatched(&mut self) -> Vec<u32> {
+        let mut all: Vec<u32> = self.unseen.iter().copied().collect();
+        all.sort_unstable();
+        all.retain(|pid| !self.refuses(*pid));
+        all
     }
 }
 

@@ -151,9 +151,9 @@ impl Programs {
                 Err(_) => Err("switches are not followed".into()),
             };
         }
-        programs.flush = programs
-            .raw_tracepoint(program::FLUSH)
-            .and_then(|program| program.load().map_err(|error| with_causes(&error)));
+        programs.flush = [program::FLUSH, program::MARK, program::FORGET]
+            .into_iter()
+            .try_for_each(|name| programs.raw_tracepoint(name)?.load().map_err(|error| with_causes(&error)));
         Ok(programs)
     }
 
@@ -235,6 +235,7 @@ impl Programs {
         }
         let stack = [
             (program::FORK_STACK, "sched_process_fork"),
+            (program::EXEC_STACK, "sched_process_exec"),
             (program::EXIT_STACK, "sched_process_exit"),
             (program::SWITCH_STACK, "sched_switch"),
         ];
@@ -261,9 +262,25 @@ impl Programs {
 
     /// Closes the part up to `now` of the gap that is open at a process's device.
     pub(crate) fn flush(&mut self, tgid: u32, slot: u32, now: u64) -> Result<(), String> {
+        self.run_once(program::FLUSH, &[u64::from(tgid), u64::from(slot), now])
+    }
+
+    /// Sets and clears flags of a process; makes its record if there is none and some are to be set.
+    pub(crate) fn mark(&mut self, tgid: u32, set: u32, clear: u32) -> Result<(), String> {
+        self.run_once(program::MARK, &[u64::from(tgid), u64::from(set), u64::from(clear)])
+    }
+
+    /// Has the kernel know no more of a process's use than that it is one.
+    pub(crate) fn forget(&mut self, tgid: u32, slot: u32) -> Result<(), String> {
+        self.run_once(program::FORGET, &[u64::from(tgid), u64::from(slot)])
+    }
+
+    fn run_once(&mut self, name: &str, context: &[u64]) -> Result<(), String> {
         let mut options = RawTracePointRunOptions::new();
-        options.args[..3].copy_from_slice(&[u64::from(tgid), u64::from(slot), now]);
-        self.raw_tracepoint(program::FLUSH)?.test_run(options).map(drop).map_err(|error| with_causes(&error))
+        for (to, from) in options.args.iter_mut().zip(context) {
+            *to = *from;
+        }
+        self.raw_tracepoint(name)?.test_run(options).map(drop).map_err(|error| with_causes(&error))
     }
 
     pub(crate) fn multi(&self, name: &str) -> Result<BorrowedFd<'_>, String> {
@@ -287,8 +304,9 @@ impl Programs {
 }
 
 /// Programs of the fast flavour in the order in which they are attached, and what they are for.
-const FAST: [(&str, &str); 3] = [
+const FAST: [(&str, &str); 4] = [
     (program::FORK_FAST, "btf_trace_sched_process_fork"),
+    (program::EXEC_FAST, "btf_trace_sched_process_exec"),
     (program::EXIT_FAST, "btf_trace_sched_process_exit"),
     (program::SWITCH_FAST, "btf_trace_sched_switch"),
 ];

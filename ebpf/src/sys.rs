@@ -5,6 +5,8 @@ use std::ffi::CStr;
 use std::io;
 use std::mem::size_of;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::AtomicU8;
 
 use aya::Pod;
 use aya_obj::generated::bpf_insn;
@@ -207,6 +209,47 @@ pub(crate) fn link_multi(
     };
     bpf(BPF_LINK_CREATE, &mut attributes).and_then(descriptor)
 }
+
+/// The bytes of an array, which programs write at the same time.
+#[derive(Debug)]
+pub(crate) struct Bytes {
+    start: NonNull<AtomicU8>,
+    length: usize,
+}
+
+impl Bytes {
+    /// Those of a map that lets itself be mapped and holds at least `length` bytes.
+    pub(crate) fn map(map: BorrowedFd<'_>, length: usize) -> io::Result<Self> {
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a new mapping, which touches no other memory. The kernel refuses more than the map has.
+        let start = unsafe {
+            libc::mmap(std::ptr::null_mut(), length, protection, libc::MAP_SHARED, map.as_raw_fd(), 0)
+        };
+        match NonNull::new(start) {
+            Some(whole) if start != libc::MAP_FAILED => Ok(Self { start: whole.cast(), length }),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    /// One of them.
+    pub(crate) fn get(&self, at: u32) -> Option<&AtomicU8> {
+        let at = usize::try_from(at).ok().filter(|at| *at < self.length)?;
+        // SAFETY: within the mapping.
+        let byte = unsafe { self.start.add(at) };
+        // SAFETY: the mapping lives as long as `self`, and everybody writes it a byte at a time.
+        Some(unsafe { byte.as_ref() })
+    }
+}
+
+impl Drop for Bytes {
+    fn drop(&mut self) {
+        // SAFETY: the mapping that `map` made, which nobody can borrow any more.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.length) };
+    }
+}
+
+// SAFETY: nothing but atomic bytes, which any thread may use.
+unsafe impl Send for Bytes {}
 
 /// A value of which every byte is 0.
 pub(crate) fn zero<T: Pod>() -> T {

@@ -2,28 +2,23 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::io;
+use std::sync::atomic::Ordering;
 
 use aya::Pod;
 use aya::maps::{Array, HashMap, Map, MapData, PerCpuArray};
 use warpmeter_ebpf_common::{
     GapKey, GapSum, Handle, PAGE, PAGES, Process, Task, Use, UseKey, UuidKey, WakeKey, WakeSum,
-    drop as drops, map, process,
+    drop as drops, map,
 };
 
 use crate::meter::Reading;
 use crate::programs::{LoadError, Programs, fd};
-use crate::{sys, with_causes};
-
-/// Threads of a page.
-const PAGE_BYTES: u32 = 4096;
-const _: () = assert!(PAGE_BYTES as usize == PAGE);
-
-/// The flag that makes an entry only if there is none.
-const NEW: u64 = 1;
+use crate::sys::{self, Bytes};
+use crate::with_causes;
 
 /// The maps, as far as they are read and written here.
 pub(crate) struct Tables {
-    tracked: Array<MapData, [u8; PAGE]>,
+    tracked: Bytes,
     tasks: Map,
     processes: HashMap<MapData, u32, Process>,
     uses: Map,
@@ -39,8 +34,14 @@ impl Tables {
     pub(crate) fn take(programs: &mut Programs) -> Result<Self, LoadError> {
         let refused = |error: aya::maps::MapError| LoadError::Refused(with_causes(&error));
         let mut take = |name| programs.take_map(name);
+        let tracked = take(map::TRACKED)?;
+        // The mapping keeps the map.
+        let tracked = match fd(&tracked) {
+            Some(map) => Bytes::map(map, PAGE * PAGES as usize),
+            None => Err(io::Error::other("it is of another kind than it was")),
+        };
         Ok(Self {
-            tracked: Array::try_from(take(map::TRACKED)?).map_err(refused)?,
+            tracked: tracked.map_err(|error| LoadError::Refused(format!("map {}: {error}", map::TRACKED)))?,
             tasks: take(map::TASKS)?,
             processes: HashMap::try_from(take(map::PROCESSES)?).map_err(refused)?,
             uses: take(map::USES)?,
@@ -53,51 +54,30 @@ impl Tables {
         })
     }
 
-    /// Makes the switches of these threads count.
-    pub(crate) fn track(&mut self, threads: &[u32]) -> Result<(), String> {
-        let mut threads = threads.to_vec();
-        threads.sort_unstable();
-        let page_of = |thread: &u32| thread / PAGE_BYTES;
-        for threads in threads.chunk_by(|one, other| page_of(one) == page_of(other)) {
-            let Some(page) = threads.first().map(page_of).filter(|page| *page < PAGES) else { continue };
-            let mut bytes = self.tracked.get(&page, 0).map_err(|error| with_causes(&error))?;
-            let mut changed = false;
-            for thread in threads {
-                if let Some(byte) = bytes.get_mut((thread % PAGE_BYTES) as usize) {
-                    changed |= *byte == 0;
-                    *byte = 1;
-                }
-            }
-            if changed {
-                self.tracked.set(page, bytes, 0).map_err(|error| with_causes(&error))?;
-            }
+    /// Makes the switches of a thread count; whether that is new.
+    pub(crate) fn track(&self, thread: u32) -> bool {
+        self.tracked.get(thread).is_some_and(|byte| byte.swap(1, Ordering::Relaxed) == 0)
+    }
+
+    /// Takes that back for a thread that had ended before. Another may have its number by now: one that programs follow
+    /// has a record.
+    pub(crate) fn untrack(&self, thread: u32) -> io::Result<()> {
+        let tasks: HashMap<&MapData, u32, Task> =
+            HashMap::try_from(&self.tasks).map_err(|error| io::Error::other(with_causes(&error)))?;
+        if tasks.get(&thread, 0).is_err()
+            && let Some(byte) = self.tracked.get(thread)
+        {
+            byte.store(0, Ordering::Relaxed);
         }
         Ok(())
     }
 
-    /// Notes what is known of a process beforehand; what the kernel knows of it already stays.
-    pub(crate) fn mark(&mut self, tgid: u32, flags: u32) -> Result<(), String> {
-        let blank = Process { flags, ..sys::zero() };
-        match self.processes.insert(tgid, blank, NEW) {
-            Ok(()) => Ok(()),
-            // There is one: then only the flags change.
-            Err(_) => match self.processes.get(&tgid, 0) {
-                Ok(known) if known.flags & flags == flags => Ok(()),
-                Ok(known) => self
-                    .processes
-                    .insert(tgid, Process { flags: known.flags | flags, ..known }, 0)
-                    .map_err(|error| with_causes(&error)),
-                Err(error) => Err(with_causes(&error)),
-            },
+    /// Follows these threads no more.
+    pub(crate) fn let_go(&mut self, threads: &HashSet<u32>) -> io::Result<()> {
+        for byte in threads.iter().filter_map(|thread| self.tracked.get(*thread)) {
+            byte.store(0, Ordering::Relaxed);
         }
-    }
-
-    /// Lets a process be looked at again, as one that was there before the probes.
-    pub(crate) fn heed(&mut self, tgid: u32) -> Result<(), String> {
-        // One of which nothing is known has ended.
-        let Ok(known) = self.processes.get(&tgid, 0) else { return Ok(()) };
-        let flags = (known.flags & !process::IGNORED & !process::FROM_START) | process::LATE;
-        self.processes.insert(tgid, Process { flags, ..known }, 0).map_err(|error| with_causes(&error))
+        remove::<u32, Task>(&mut self.tasks, |thread| threads.contains(thread))
     }
 
     /// Processes that have ended, and when.

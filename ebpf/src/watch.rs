@@ -7,19 +7,24 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
-use warpmeter_core::fact::{Fact, Health, HealthState, Sample, Source};
+use warpmeter_core::fact::{Fact, Health, Sample, Source};
 use warpmeter_core::identity::{GpuId, MigId, PodUid, Scope};
 use warpmeter_core::time::{MonoNs, SECOND};
-use warpmeter_ebpf_common::{process, task};
+use warpmeter_ebpf_common::process;
 
 use crate::discover::Processes;
 use crate::governor::Governor;
 use crate::kernel;
+use crate::lately::Lately;
 use crate::libraries::{Libraries, Wish};
 use crate::meter::{Meter, Reading};
 use crate::people::{Host, People};
-use crate::programs::{Attach, Flavour, LoadError, Programs};
+use crate::programs::{LoadError, Programs};
+use crate::shares::Shares;
 use crate::tables::Tables;
+use crate::words::whose;
+
+mod health;
 
 /// How often the memory maps of all processes are read.
 const SCAN: u64 = 30 * SECOND;
@@ -27,8 +32,8 @@ const SCAN: u64 = 30 * SECOND;
 const LOOKS: [u64; 6] = [0, SECOND, 2 * SECOND, 4 * SECOND, 8 * SECOND, 16 * SECOND];
 /// For how long frequent calls of a process are let alone at first; doubled each time, up to an hour.
 const SHED: u64 = 60 * SECOND;
-/// The most problems that are named.
-const NAMED: usize = 3;
+/// How long a process has had a GPU open before it is said that it maps no driver.
+const HIDDEN: u64 = 5 * SECOND;
 
 /// What is watched, and how often told.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -74,9 +79,14 @@ pub fn run(
         governor: Governor::default(),
         meter: Meter::default(),
         no_returns,
+        shares: Shares::default(),
+        lately: Lately::default(),
         scopes: HashSet::new(),
         seen: HashMap::new(),
         sheds: HashMap::new(),
+        fresh: Vec::new(),
+        ignored: HashSet::new(),
+        hidden: Vec::new(),
         scanned: None,
         looked: 0,
         failed: None,
@@ -99,7 +109,7 @@ pub fn run(
         next = (now / period + 1) * period;
         let mut facts = Vec::new();
         watch.round(&mut facts);
-        let health = watch.health();
+        let health = watch.health(now);
         if told.as_ref() != Some(&health) {
             told = Some(health.clone());
             facts.push(Fact::Health(health));
@@ -114,6 +124,14 @@ pub fn run(
     }
 }
 
+/// What is left of a process that cost too much.
+#[derive(Debug, Clone, Copy)]
+struct Shed {
+    wish: Wish,
+    until: u64,
+    wait: u64,
+}
+
 struct Watch<H> {
     processes: Processes,
     programs: Programs,
@@ -122,13 +140,21 @@ struct Watch<H> {
     libraries: Libraries,
     governor: Governor,
     meter: Meter,
+    shares: Shares,
+    lately: Lately,
     no_returns: Option<String>,
     /// Workloads of which a process uses a driver: all their processes are followed.
     scopes: HashSet<Scope>,
     /// Processes that have been looked at: when first, and how often.
     seen: HashMap<u32, (u64, usize)>,
-    /// Processes whose frequent calls were let alone: until when, and for how long the last time.
-    sheds: HashMap<u32, (u64, u64)>,
+    /// Processes that cost too much to be probed wholly: what is left, until when, and for how long that was.
+    sheds: HashMap<u32, Shed>,
+    /// Threads that are followed since the last round, with their processes: one may have ended just before.
+    fresh: Vec<(u32, u32)>,
+    /// Processes that the programs are told to let alone.
+    ignored: HashSet<u32>,
+    /// Processes that use a GPU and map no driver, in words.
+    hidden: Vec<String>,
     scanned: Option<u64>,
     looked: u64,
     /// What went wrong in the last round.
@@ -157,15 +183,29 @@ impl<H: Host> Watch<H> {
     fn round(&mut self, facts: &mut Vec<Fact>) {
         self.people.now = now();
         self.failed = None;
+        self.confirm();
         self.find();
         match self.snapshot() {
             Ok(reading) => {
                 let probes = self.meter.advance(&reading, &mut self.people);
                 facts.extend(probes.map(|probes| Fact::Probes(Box::new(probes))));
+                self.share(&reading);
                 self.judge(&reading);
                 self.bury(&reading);
+                self.miss();
             }
             Err(error) => self.failed = Some(format!("read the kernel's maps: {error}")),
+        }
+    }
+
+    /// Takes back what was said of threads that had ended before it was said: nobody else would.
+    fn confirm(&mut self) {
+        for (pid, thread) in std::mem::take(&mut self.fresh) {
+            if !self.processes.runs(pid, thread)
+                && let Err(error) = self.tables.untrack(thread)
+            {
+                self.failed = Some(format!("read the kernel's maps: {error}"));
+            }
         }
     }
 
@@ -185,11 +225,14 @@ impl<H: Host> Watch<H> {
             let alive: HashSet<u32> = all.iter().copied().collect();
             self.seen.retain(|pid, _| alive.contains(pid));
         }
+        let postponed = self.libraries.renew();
         let mut due = Vec::new();
         for pid in all {
             let (first, looks) = self.seen.entry(pid).or_insert((now, 0));
             let young = LOOKS.get(*looks).is_some_and(|age| now.saturating_sub(*first) >= *age);
-            if scan || young {
+            if postponed.contains(&pid) {
+                due.push(pid);
+            } else if scan || young {
                 *looks = if scan && self.looked == 0 { LOOKS.len() } else { *looks + 1 };
                 due.push(pid);
             }
@@ -202,7 +245,8 @@ impl<H: Host> Watch<H> {
         let mut late = Vec::new();
         let mut using = Vec::new();
         for pid in pids {
-            let found = self.libraries.look(&self.processes, *pid);
+            let workload = self.people.workload(*pid);
+            let found = self.libraries.look(&self.processes, *pid, workload.as_ref());
             if found.late {
                 late.push(*pid);
             }
@@ -211,7 +255,7 @@ impl<H: Host> Watch<H> {
             }
         }
         for pid in &late {
-            self.note(|tables| tables.mark(*pid, process::LATE));
+            self.note(|programs| programs.mark(*pid, process::LATE, 0));
         }
         for pid in &using {
             let scope = self.people.scope(*pid).filter(|scope| self.people.is_workload(scope));
@@ -220,45 +264,81 @@ impl<H: Host> Watch<H> {
                 self.scanned = None;
             }
         }
-        let mut threads = Vec::new();
         for pid in pids {
             let own = using.contains(pid);
             let concerns = own
                 || !self.scopes.is_empty()
                     && self.people.scope(*pid).is_some_and(|scope| self.scopes.contains(&scope));
-            if concerns {
-                threads.extend(self.processes.threads(*pid));
+            if concerns
+                && !self.people.refuses(*pid)
+                && !self.shares.is_crowded(self.people.workload(*pid).as_ref())
+            {
+                let threads = self.processes.threads(*pid).into_iter();
+                let fresh = threads.filter(|thread| self.tables.track(*thread)).map(|thread| (*pid, thread));
+                self.fresh.extend(fresh);
             }
-        }
-        if !threads.is_empty() {
-            self.note(|tables| tables.track(&threads));
         }
         self.settle();
     }
 
-    fn note(&mut self, act: impl FnOnce(&mut Tables) -> Result<(), String>) {
-        if let Err(error) = act(&mut self.tables) {
+    fn note(&mut self, act: impl FnOnce(&mut Programs) -> Result<(), String>) {
+        if let Err(error) = act(&mut self.programs) {
             self.failed = Some(format!("write the kernel's maps: {error}"));
         }
     }
 
     fn settle(&mut self) {
         let mut wishes = HashMap::new();
-        for pid in self.libraries.users().collect::<Vec<_>>() {
+        for pid in self.libraries.users().collect::<HashSet<u32>>() {
+            let workload = self.people.workload(pid);
             let wish = if self.people.refuses(pid) {
-                self.note(|tables| tables.mark(pid, process::IGNORED));
+                Wish::Refused
+            } else if self.shares.excludes(workload.as_ref()) {
                 Wish::Nothing
-            } else if self.people.shed.contains(&pid) {
-                Wish::Few
             } else {
-                Wish::All
+                self.sheds
+                    .get(&pid)
+                    .filter(|shed| shed.until > self.people.now)
+                    .map_or(Wish::All, |shed| shed.wish)
             };
-            wishes.insert(pid, wish);
+            let ignored = wish == Wish::Refused || self.shares.excludes(workload.as_ref());
+            if ignored && self.ignored.insert(pid) {
+                self.note(|programs| programs.mark(pid, process::IGNORED, 0));
+            }
+            wishes.insert(pid, (wish, workload));
         }
+        self.ignored.retain(|pid| wishes.contains_key(pid));
         let returns = self.no_returns.is_none();
-        let wish = |pid: u32| wishes.get(&pid).copied().unwrap_or(Wish::Nothing);
-        let by_process = self.programs.by_process;
-        self.libraries.settle(&mut self.programs, &self.processes, returns, by_process, wish);
+        let wish = |pid: u32| wishes.get(&pid).cloned().unwrap_or((Wish::Refused, None));
+        let settled = self.libraries.settle(&mut self.programs, &self.processes, returns, wish);
+        let before = std::mem::replace(&mut self.people.unseen, settled.unseen);
+        let unseen = &self.people.unseen;
+        let lost: HashSet<u32> = unseen.difference(&before).copied().collect();
+        let back = before.difference(unseen).filter(|pid| wishes.contains_key(pid));
+        let back: HashSet<u32> = back.copied().chain(settled.renewed).collect();
+        for pid in &back {
+            // What it did meanwhile is not known, so it is one that was there before the probes.
+            self.ignored.remove(pid);
+            self.governor.forget(*pid);
+            let clear = process::IGNORED | process::FROM_START;
+            self.note(|programs| programs.mark(*pid, process::LATE, clear));
+        }
+        self.forget(&(&lost | &back));
+    }
+
+    /// Has gaps of these processes end unseen: nobody knows when they did.
+    fn forget(&mut self, pids: &HashSet<u32>) {
+        if pids.is_empty() {
+            return;
+        }
+        match self.tables.used() {
+            Ok(used) => {
+                for key in used.into_iter().filter(|key| pids.contains(&key.tgid)) {
+                    self.note(|programs| programs.forget(key.tgid, key.slot));
+                }
+            }
+            Err(error) => self.failed = Some(format!("read the kernel's maps: {error}")),
+        }
     }
 
     fn snapshot(&mut self) -> std::io::Result<Reading> {
@@ -281,60 +361,73 @@ impl<H: Host> Watch<H> {
         Ok(reading)
     }
 
-    /// Lets frequent calls of processes alone for which they are too dear, and takes them up again after a while.
-    fn judge(&mut self, reading: &Reading) {
-        let now = reading.at;
-        let mut changed = false;
-        let mut enqueued: HashMap<u32, u64> = HashMap::new();
-        for (key, counted) in &reading.uses {
-            let sum = enqueued.entry(key.tgid).or_default();
-            *sum = sum.saturating_add(counted.enqueued);
-        }
-        let before = now.saturating_sub(SECOND);
-        let mut threads: HashMap<u32, u64> = HashMap::new();
-        for (_, record) in &reading.tasks {
-            if record.flags & task::CALLER != 0 && record.mark > before {
-                *threads.entry(record.tgid).or_default() += 1;
+    /// Keeps one workload's threads from taking all the room.
+    fn share(&mut self, reading: &Reading) {
+        let people = &mut self.people;
+        let surplus = self.shares.judge(&reading.tasks, |tgid| people.workload(tgid));
+        for (tgid, record) in &reading.processes {
+            let is = record.flags & process::CROWDED != 0;
+            let wanted = self.shares.is_crowded(self.people.workload(*tgid).as_ref());
+            if is != wanted {
+                let (set, clear) = if wanted { (process::CROWDED, 0) } else { (0, process::CROWDED) };
+                self.note(|programs| programs.mark(*tgid, set, clear));
             }
         }
-        for (tgid, enqueued) in enqueued {
-            let threads = threads.get(&tgid).copied().unwrap_or(1);
+        if !surplus.is_empty()
+            && let Err(error) = self.tables.let_go(&surplus)
+        {
+            self.failed = Some(format!("clear the kernel's maps: {error}"));
+        }
+    }
+
+    /// Lets calls of processes alone whose probes are too dear, and takes them up again after a while.
+    fn judge(&mut self, reading: &Reading) {
+        let now = reading.at;
+        let elapsed = self.meter.elapsed();
+        let mut changed = false;
+        for (tgid, (calls, threads)) in self.governor.count(&reading.tasks, &reading.processes) {
             let dear = self.libraries.is_dear(tgid);
-            let elapsed = self.meter.elapsed();
-            if !self.people.shed.contains(&tgid)
-                && self.governor.sheds(tgid, enqueued, threads, elapsed, dear)
-            {
-                let wait = self.sheds.get(&tgid).map_or(SHED, |(_, wait)| (wait * 2).min(3600 * SECOND));
-                self.sheds.insert(tgid, (now.saturating_add(wait), wait));
-                self.people.shed.insert(tgid);
+            let wish = self.governor.judge(tgid, calls, threads, elapsed, dear);
+            let shed = self.sheds.get(&tgid);
+            let is = shed.filter(|shed| shed.until > now).map_or(Wish::All, |shed| shed.wish);
+            if wish > is {
+                let wait = shed.map_or(SHED, |shed| (shed.wait * 2).min(3600 * SECOND));
+                self.sheds.insert(tgid, Shed { wish, until: now.saturating_add(wait), wait });
                 changed = true;
             }
         }
-        let over: Vec<u32> = self
-            .people
-            .shed
-            .iter()
-            .filter(|tgid| self.sheds.get(tgid).is_none_or(|(until, _)| *until <= now))
-            .copied()
-            .collect();
-        for tgid in over {
-            // What it did meanwhile is not known, so it is one that was there before the probes.
-            self.people.shed.remove(&tgid);
-            self.governor.forget(tgid);
-            self.note(|tables| tables.heed(tgid));
-            changed = true;
-        }
+        let before = now.saturating_sub(elapsed);
+        changed |= self.sheds.values().any(|shed| (before..=now).contains(&shed.until));
         if changed {
             self.settle();
         }
     }
 
+    /// Says of which processes that use a GPU no driver is seen: one whose file has another name by now.
+    fn miss(&mut self) {
+        let mut hidden = Vec::new();
+        for pid in self.people.holders() {
+            let old = self
+                .seen
+                .get(&pid)
+                .is_some_and(|(first, looks)| *looks > 1 && self.people.now.saturating_sub(*first) > HIDDEN);
+            if old && !self.libraries.knows(pid) && !self.people.refuses(pid) && self.processes.lives(pid) {
+                hidden.push(whose(pid, self.people.workload(pid).as_ref()));
+            }
+        }
+        self.hidden = hidden;
+    }
+
     /// Forgets processes that have ended.
     fn bury(&mut self, reading: &Reading) {
+        let scanned = self.scanned == Some(self.people.now);
         let ended: HashSet<u32> = reading
             .processes
             .iter()
-            .filter(|(_, record)| record.ended != 0 && record.ended < reading.at)
+            // The last thread of one may not have been followed.
+            .filter(|(tgid, record)| {
+                record.ended != 0 && record.ended < reading.at || scanned && !self.processes.lives(*tgid)
+            })
             .map(|(tgid, _)| *tgid)
             .collect();
         if !ended.is_empty() {
@@ -349,7 +442,7 @@ impl<H: Host> Watch<H> {
                 self.seen.remove(tgid);
             }
         }
-        if self.scanned == Some(self.people.now) {
+        if scanned {
             let seen = &self.seen;
             self.people.keep(|pid| seen.contains_key(&pid));
         }
@@ -357,59 +450,10 @@ impl<H: Host> Watch<H> {
         let people = &mut self.people;
         let live: HashSet<Scope> = self.libraries.users().filter_map(|pid| people.scope(pid)).collect();
         self.scopes.retain(|scope| live.contains(scope));
+        let workloads: HashSet<Scope> =
+            self.libraries.users().filter_map(|pid| people.workload(pid)).collect();
+        self.shares.keep(|of| workloads.contains(of));
         self.settle();
-    }
-
-    fn health(&self) -> Health {
-        let mut reasons = Vec::new();
-        let mut blind = false;
-        match &self.programs.calls {
-            Ok(Attach::Multi | Attach::Single) => {}
-            Err(why) => {
-                blind = true;
-                reasons.push(format!("CUDA calls are not probed: {why}"));
-            }
-        }
-        match &self.programs.switches {
-            Ok(Flavour::Fast | Flavour::Stack) => {}
-            Err(why) => {
-                reasons.push(format!("switches are not followed, so causes of gaps are unknown: {why}"));
-            }
-        }
-        if let (Ok(_), Err(why)) = (&self.programs.switches, &self.programs.wakes) {
-            reasons.push(format!(
-                "wake-ups are not followed, so waits for other threads are divided by what all of them did: {why}"
-            ));
-        }
-        if let Err(why) = &self.programs.flush {
-            reasons.push(format!("gaps that go on are reported when they end: {why}"));
-        }
-        reasons.extend(self.no_returns.clone());
-        let problems = self.libraries.problems();
-        let more = problems.len().saturating_sub(NAMED);
-        reasons.extend(problems.into_iter().take(NAMED));
-        if more > 0 {
-            reasons.push(format!("and {more} more"));
-        }
-        if !self.people.shed.is_empty() {
-            reasons.push(format!(
-                "{} processes launch so often that probes would take more than 1 % of their threads' time; their \
-                 calls are not probed for a while",
-                self.people.shed.len()
-            ));
-        }
-        let drops = self.tables.drops();
-        if !drops.is_empty() {
-            let names: Vec<&str> = drops.iter().map(|(name, _)| *name).collect();
-            reasons.push(format!("full or contended, so that something was left out: {}", names.join(", ")));
-        }
-        reasons.extend(self.failed.clone());
-        let state = match (blind, reasons.is_empty()) {
-            (true, _) => HealthState::Down,
-            (false, true) => HealthState::Up,
-            (false, false) => HealthState::Degraded,
-        };
-        Health { state, reason: reasons.join("; ") }
     }
 }
 

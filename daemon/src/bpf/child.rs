@@ -92,11 +92,7 @@ fn lacking() -> Result<Option<String>, String> {
     }
     // Then they are of no use.
     confine::keep(confine::SAMPLING).map_err(|error| error.to_string())?;
-    let missing: Vec<&str> = missing.iter_names().map(|(name, _)| name).collect();
-    Ok(Some(format!(
-        "probes take the capabilities BPF, PERFMON and SYS_PTRACE, of which it lacks {}: add them, or run as root",
-        missing.join(", ")
-    )))
+    Ok(Some(confine::without(missing)))
 }
 
 /// Orders as they come. The thread ends with standard input, and with it everything.

@@ -32,6 +32,22 @@ pub(super) fn keep(needed: CapabilitySet) -> Result<CapabilitySet, ConfineError>
     Ok(needed & !keep)
 }
 
+/// Says what probes take of which these are `missing`.
+pub(super) fn without(missing: CapabilitySet) -> String {
+    let missing: Vec<&str> = missing.iter_names().map(|(name, _)| name).collect();
+    format!(
+        "probes take the capabilities BPF, PERFMON and SYS_PTRACE, of which it lacks {}: add them, or run as root",
+        missing.join(", ")
+    )
+}
+
+/// What probes would lack in this process, if anything. Gives up nothing.
+pub(crate) fn lacking() -> Option<String> {
+    let held = capabilities(None).map_or(CapabilitySet::empty(), |held| held.permitted);
+    let missing = PROBING & !held;
+    (!missing.is_empty()).then(|| without(missing))
+}
+
 /// Lays down, in this thread and those that it starts, the capabilities that only the `bpf` process uses; for good if
 /// it starts no such process.
 pub(crate) fn lay_down(for_good: bool) -> Result<(), rustix::io::Errno> {

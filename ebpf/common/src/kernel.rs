@@ -47,6 +47,9 @@ pub const OFFSETS: &[Offset] = &[
     // Only with CONFIG_SCHED_INFO.
     optional("TASK_RUN_DELAY", "task_struct", &["sched_info.run_delay"]),
     required("TASK_STACK", "task_struct", &["stack"]),
+    // How many threads of a process go on.
+    required("TASK_SIGNAL", "task_struct", &["signal"]),
+    required("SIGNAL_LIVE", "signal_struct", &["live"]),
     required("TASK_FILES", "task_struct", &["files"]),
     required("FILES_FDT", "files_struct", &["fdt"]),
     required("FDT_MAX", "fdtable", &["max_fds"]),

@@ -7,7 +7,7 @@
 //!
 //! | map | key → value | made by | removed by |
 //! |---|---|---|---|
-//! | `TRACKED` | array of pages of [`PAGE`] bytes, one byte per thread id: 1 if its switches count | loader, fork, first CUDA call | exit, loader |
+//! | `TRACKED` | array of pages of [`PAGE`] bytes, one byte per thread id: 1 if its switches count; user space maps it | loader, fork, exec, first CUDA call | exit, loader |
 //! | `TASKS` | thread id → [`Task`] | the thread's first switch-out or CUDA call | exit, loader |
 //! | `PROCESSES` | process id → [`Process`] | loader (before it attaches), fork, first task | loader |
 //! | `USES` | [`UseKey`] → [`Use`] | first enqueue or synchronisation | loader |
@@ -137,6 +137,20 @@ pub mod drop {
     ];
 }
 
+/// Kinds of calls by what their probes cost: indexes of [`Task::calls`] and [`Process::calls`].
+pub mod kind {
+    /// Enqueues that return at once.
+    pub const ENQUEUE: usize = 0;
+    /// Calls that wait, blocking copies too.
+    pub const WAIT: usize = 1;
+    /// Questions whether something is complete.
+    pub const QUERY: usize = 2;
+    /// All others.
+    pub const STATE: usize = 3;
+    /// How many there are.
+    pub const COUNT: usize = 4;
+}
+
 /// What ran how often: indexes of `RUNS`. What [`program::ENQUEUE`] did is in [`Use::enqueued`].
 pub mod run {
     /// Switches of tracked threads, counted once for each that left a CPU.
@@ -191,12 +205,16 @@ pub mod program {
     pub const FORK_FAST: &str = "fork_fast";
     /// `tp_btf/sched_process_exit`.
     pub const EXIT_FAST: &str = "exit_fast";
+    /// `tp_btf/sched_process_exec`.
+    pub const EXEC_FAST: &str = "exec_fast";
     /// Raw tracepoint `sched_switch`; finds the registers by [`kernel::STACK_REGS`](crate::kernel::STACK_REGS).
     pub const SWITCH_STACK: &str = "switch_stack";
     /// Raw tracepoint `sched_process_fork`.
     pub const FORK_STACK: &str = "fork_stack";
     /// Raw tracepoint `sched_process_exit`.
     pub const EXIT_STACK: &str = "exit_stack";
+    /// Raw tracepoint `sched_process_exec`.
+    pub const EXEC_STACK: &str = "exec_stack";
     /// `tp_btf/sched_waking`.
     pub const WAKE_FAST: &str = "wake_fast";
     /// Raw tracepoint `sched_waking`.
@@ -213,4 +231,10 @@ pub mod program {
     pub const STATE_RETURN: &str = "state_return";
     /// Raw tracepoint program that is never attached: see the crate's documentation.
     pub const FLUSH: &str = "flush";
+    /// Raw tracepoint program that is never attached; context of three u64: process, bits of [`crate::process`] to set
+    /// (then it makes the record if there is none), bits to clear.
+    pub const MARK: &str = "mark";
+    /// Raw tracepoint program that is never attached; context of two u64: process, slot. Calls of the process went
+    /// unseen: no gap of the use is open any more, and what is outstanding is not known.
+    pub const FORGET: &str = "forget";
 }

@@ -1,6 +1,6 @@
 //! Keys and values of maps.
 
-use crate::{Doings, doing, gap};
+use crate::{Doings, doing, gap, kind};
 
 /// No device is known: [`Task::slot`], [`UseKey::slot`]; in [`GapKey::slot`] its low byte.
 pub const UNKNOWN_SLOT: u32 = u32::MAX;
@@ -27,6 +27,9 @@ pub mod process {
     pub const FROM_START: u32 = 4;
     /// Has called the CUDA driver.
     pub const CALLER: u32 = 8;
+    /// Its workload has more threads than its share: no more are followed but those that call the driver (set by the
+    /// loader, taken over by children).
+    pub const CROWDED: u32 = 16;
 }
 
 /// Bits of [`Use::flags`].
@@ -100,6 +103,8 @@ pub struct Task {
     pub owed_since: u64,
     /// When its history was last added to.
     pub noted: u64,
+    /// How many probed calls it made, by [`crate::kind`].
+    pub calls: [u64; kind::COUNT],
 }
 
 /// What success of a call proves complete.
@@ -219,12 +224,14 @@ pub struct Process {
     pub context: u64,
     /// When it was first seen.
     pub seen: u64,
-    /// When its main thread ended (others may go on for a moment); 0 before that.
+    /// When the last of its threads ended; 0 before that.
     pub ended: u64,
     /// What its threads that have ended and had called the driver did.
     pub callers: Doings,
     /// What its other threads that have ended did.
     pub others: Doings,
+    /// How many probed calls threads that have ended made, by [`crate::kind`].
+    pub calls: [u64; kind::COUNT],
 }
 
 /// A process and one of its devices.
@@ -424,12 +431,12 @@ macro_rules! sizes {
 }
 
 sizes! {
-    Task = 384;
+    Task = 416;
     Point = 52;
     History = 2100;
     WakeKey = 8;
     WakeSum = 96;
-    Process = 216;
+    Process = 248;
     UseKey = 8;
     Use = 224;
     GapKey = 8;

@@ -5,7 +5,7 @@ use aya_ebpf::macros::{uprobe, uretprobe};
 use aya_ebpf::programs::{ProbeContext, RetProbeContext};
 use warpmeter_ebpf_common::calls::{Call, direction};
 use warpmeter_ebpf_common::{
-    Handle, StreamKey, Task, UNKNOWN_SLOT, Use, UseKey, drop, gap, run, scope, task,
+    Handle, StreamKey, Task, UNKNOWN_SLOT, Use, UseKey, drop, gap, kind, run, scope, task,
 };
 
 use crate::call::{self, Entry, class, is};
@@ -22,6 +22,7 @@ pub fn block(ctx: ProbeContext) -> u32 {
     ran(run::BLOCKS);
     let class = class(entry.cookie);
     if let Some(task) = tasks::caller(entry.id, class, now) {
+        task.calls[if is_query(class) { kind::QUERY } else { kind::WAIT }] += 1;
         infer(task, entry.id as u32, now);
         begin(&entry, class, task, now);
     }

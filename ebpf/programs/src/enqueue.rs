@@ -3,7 +3,7 @@
 use aya_ebpf::macros::uprobe;
 use aya_ebpf::programs::ProbeContext;
 use warpmeter_ebpf_common::calls::{Call, direction};
-use warpmeter_ebpf_common::{StreamKey, Task, UNKNOWN_SLOT, Use, UseKey, doing, drop, gap, process, uses};
+use warpmeter_ebpf_common::{StreamKey, Task, UNKNOWN_SLOT, Use, UseKey, doing, drop, gap, kind, process, uses};
 
 use crate::call::{self, Entry, class, is};
 use crate::maps::{PROCESSES, USES, dropped};
@@ -60,6 +60,7 @@ pub fn enqueue(ctx: ProbeContext) -> u32 {
     let now = tasks::now();
     let class = class(entry.cookie);
     if let Some(task) = tasks::caller(entry.id, class, now) {
+        task.calls[kind::ENQUEUE] += 1;
         block::infer(task, entry.id as u32, now);
         enqueued(&entry, class, task, now);
     }

@@ -22,6 +22,8 @@ globals!(
     TASK_MEMSTALL_BIT,
     TASK_RUN_DELAY,
     TASK_STACK,
+    TASK_SIGNAL,
+    SIGNAL_LIVE,
     TASK_FILES,
     FILES_FDT,
     FDT_MAX,

@@ -22,6 +22,7 @@ mod maps;
 mod state;
 mod switch;
 mod tasks;
+mod told;
 mod wake;
 
 #[unsafe(link_section = "license")]

@@ -1,5 +1,6 @@
 //! The maps. Sizes bound memory: about 30 MiB in all, of which a node with few processes touches little.
 
+use aya_ebpf::bindings::BPF_F_MMAPABLE;
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::{Array, HashMap, LruHashMap, PerCpuArray};
 use core::ptr::{read_volatile, write_volatile};
@@ -10,8 +11,9 @@ use warpmeter_ebpf_common::{
 
 use crate::history::Mix;
 
+/// The loader writes single bytes of it, as programs do: a page that is read and written back would undo theirs.
 #[map]
-pub static TRACKED: Array<[u8; PAGE]> = Array::with_max_entries(PAGES, 0);
+pub static TRACKED: Array<[u8; PAGE]> = Array::with_max_entries(PAGES, BPF_F_MMAPABLE);
 #[map]
 pub static TASKS: HashMap<u32, Task> = HashMap::with_max_entries(16_384, 0);
 #[map]

@@ -5,7 +5,7 @@ use aya_ebpf::macros::{uprobe, uretprobe};
 use aya_ebpf::programs::{ProbeContext, RetProbeContext};
 use warpmeter_ebpf_common::calls::Call;
 use warpmeter_ebpf_common::{
-    Event, Handle, PER_THREAD, SLOTS, Stream, StreamKey, Task, UNKNOWN_SLOT, UseKey, UuidKey, drop, run,
+    Event, Handle, PER_THREAD, SLOTS, Stream, StreamKey, Task, UNKNOWN_SLOT, UseKey, UuidKey, drop, kind, run,
     scope,
 };
 
@@ -21,6 +21,7 @@ pub fn state(ctx: ProbeContext) -> u32 {
     ran(run::STATES);
     let class = class(entry.cookie);
     if let Some(task) = tasks::caller(entry.id, class, now) {
+        task.calls[kind::STATE] += 1;
         block::infer(task, entry.id as u32, now);
         begin(&entry, class, task, now);
     }

@@ -9,7 +9,8 @@ use warpmeter_ebpf_common::{doing, run};
 
 use crate::classify::{self, DI, ORIG_AX, SI, read};
 use crate::globals::{
-    HAS_PREV_STATE, STACK_REGS, TASK_PID, TASK_RUN_DELAY, TASK_STACK, TASK_STATE, TASK_TGID, WAKES_SEEN,
+    HAS_PREV_STATE, SIGNAL_LIVE, STACK_REGS, TASK_PID, TASK_RUN_DELAY, TASK_SIGNAL, TASK_STACK, TASK_STATE,
+    TASK_TGID, WAKES_SEEN,
 };
 use crate::maps::{TASKS, ran, track, tracked};
 use crate::{history, tasks};
@@ -48,7 +49,12 @@ fn switched<const BTF: bool>(prev: *const u8, next: *const u8, preempted: bool, 
                 history::note(prev_tid, task, now);
             }
         } else {
-            tasks::create(prev_tid, member::<_, BTF>(prev, TASK_TGID.load()), doing, delay, now);
+            let tgid: u32 = member::<_, BTF>(prev, TASK_TGID.load());
+            if tasks::is_crowded(tgid) {
+                track(prev_tid, 0);
+            } else {
+                tasks::create(prev_tid, tgid, doing, delay, now);
+            }
         }
     }
     if enters && let Some(task) = TASKS.get_ptr_mut(&next_tid) {
@@ -82,7 +88,7 @@ pub fn registers<const BTF: bool>(task: *const u8) -> *const u8 {
 #[inline(always)]
 fn forked<const BTF: bool>(parent: *const u8, child: *const u8) {
     let parent_tid: u32 = member::<_, BTF>(parent, TASK_PID.load());
-    if !tracked(parent_tid) {
+    if !tracked(parent_tid) || tasks::is_crowded(member::<_, BTF>(parent, TASK_TGID.load())) {
         return;
     }
     let tid: u32 = member::<_, BTF>(child, TASK_PID.load());
@@ -95,7 +101,20 @@ fn forked<const BTF: bool>(parent: *const u8, child: *const u8) {
 fn exited<const BTF: bool>(task: *const u8) {
     let tid: u32 = member::<_, BTF>(task, TASK_PID.load());
     if tracked(tid) {
-        tasks::end(tid, tasks::now());
+        // The kernel has taken it off before it says so. The first thread may end long before the others.
+        let signal: u64 = member::<_, BTF>(task, TASK_SIGNAL.load());
+        let live: u32 = read(signal as *const u8, SIGNAL_LIVE.load());
+        tasks::end(tid, live == 0, tasks::now());
+    }
+}
+
+/// The first thread has ended by now, and whoever replaces the program has its number.
+#[inline(always)]
+fn execed<const BTF: bool>(task: *const u8, old: u32) {
+    if tracked(old) {
+        let tid: u32 = member::<_, BTF>(task, TASK_PID.load());
+        let tgid: u32 = member::<_, BTF>(task, TASK_TGID.load());
+        tasks::replaced(tid, old, tgid, tasks::now());
     }
 }
 
@@ -122,6 +141,18 @@ pub fn fork_fast(ctx: BtfTracePointContext) -> i32 {
 #[btf_tracepoint(function = "sched_process_exit")]
 pub fn exit_fast(ctx: BtfTracePointContext) -> i32 {
     exited::<true>(ctx.arg(0));
+    0
+}
+
+#[btf_tracepoint(function = "sched_process_exec")]
+pub fn exec_fast(ctx: BtfTracePointContext) -> i32 {
+    execed::<true>(ctx.arg(0), ctx.arg::<u64>(1) as u32);
+    0
+}
+
+#[raw_tracepoint(tracepoint = "sched_process_exec")]
+pub fn exec_stack(ctx: RawTracePointContext) -> i32 {
+    execed::<false>(ctx.arg(0), ctx.arg::<u64>(1) as u32);
     0
 }
 

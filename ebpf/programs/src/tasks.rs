@@ -5,11 +5,13 @@ use aya_ebpf::helpers::{
 };
 use core::ptr::write_volatile;
 use warpmeter_ebpf_common::calls::Call;
-use warpmeter_ebpf_common::{NESTED, Process, Task, UNKNOWN_SLOT, doing, drop, process, task};
+use warpmeter_ebpf_common::{
+    NESTED, Process, Task, UNKNOWN_SLOT, UseKey, doing, drop, kind, process, task,
+};
 
 use crate::atomic;
 use crate::globals::{RETURNS, SWITCHES, TASK_RUN_DELAY};
-use crate::maps::{PROCESSES, TASKS, dropped, track};
+use crate::maps::{PROCESSES, TASKS, USES, dropped, track};
 
 static NO_TASK: Task = Task {
     tgid: 0,
@@ -42,9 +44,10 @@ static NO_TASK: Task = Task {
     owed: 0,
     owed_since: 0,
     noted: 0,
+    calls: [0; kind::COUNT],
 };
 
-static NO_PROCESS: Process = Process {
+pub static NO_PROCESS: Process = Process {
     flags: 0,
     contexts: 0,
     cgroup: 0,
@@ -53,6 +56,7 @@ static NO_PROCESS: Process = Process {
     ended: 0,
     callers: [0; doing::COUNT],
     others: [0; doing::COUNT],
+    calls: [0; kind::COUNT],
 };
 
 /// CLOCK_MONOTONIC in nanoseconds.
@@ -229,9 +233,48 @@ pub fn enter(task: &mut Task, now: u64) {
     task.doing = doing::CPU;
 }
 
-/// The thread ends: what it did becomes its process's.
+/// Whether no more threads of a process are followed.
 #[inline(always)]
-pub fn end(tid: u32, now: u64) {
+pub fn is_crowded(tgid: u32) -> bool {
+    // SAFETY: a value of the map.
+    PROCESSES.get_ptr(&tgid).is_some_and(|owner| unsafe { (*owner).flags } & process::CROWDED != 0)
+}
+
+/// A thread has replaced its process's program, and with it all other threads; its own number was `old` before.
+#[inline(always)]
+pub fn replaced(tid: u32, old: u32, tgid: u32, now: u64) {
+    end(old, false, now);
+    if let Some(owner) = PROCESSES.get_ptr_mut(&tgid) {
+        // SAFETY: a value of the map, of the process that runs.
+        unsafe {
+            (*owner).flags &= process::IGNORED | process::CROWDED;
+            (*owner).contexts = 0;
+        }
+    }
+    for slot in 0..REPLACED {
+        forget_contexts(tgid, slot);
+    }
+    forget_contexts(tgid, UNKNOWN_SLOT);
+    create(tid, tgid, doing::CPU, 0, now);
+}
+
+/// Devices of a process whose contexts are forgotten when it replaces its program: no node has more.
+const REPLACED: u32 = 16;
+
+#[inline(always)]
+fn forget_contexts(tgid: u32, slot: u32) {
+    if let Some(using) = USES.get_ptr_mut(&UseKey { tgid, slot }) {
+        // SAFETY: a value of the map.
+        unsafe {
+            (*using).contexts = 0;
+            (*using).flags = 0;
+        }
+    }
+}
+
+/// The thread ends: what it did becomes its process's. `last`: its process ends with it.
+#[inline(always)]
+pub fn end(tid: u32, last: bool, now: u64) {
     track(tid, 0);
     let Some(task) = TASKS.get_ptr_mut(&tid) else { return };
     // SAFETY: a value of the map, of the thread that runs.
@@ -253,7 +296,11 @@ pub fn end(tid: u32, now: u64) {
             };
             atomic::add(sum, spent);
         }
-        if task.tgid == tid {
+        for at in 0..kind::COUNT {
+            // SAFETY: as above.
+            atomic::add(unsafe { &raw mut (*process).calls[at] }, task.calls[at]);
+        }
+        if last {
             // SAFETY: as above.
             unsafe { (*process).ended = now };
         }

@@ -33,7 +33,7 @@ fn counted(single: bool) -> Option<u64> {
     let call = || (0..CALLS).for_each(|_| assert_eq!(std::process::id(), me));
 
     call();
-    let extent = Extent { returns: false, frequent: true };
+    let extent = Extent { returns: false, questions: true, frequent: true };
     // A link of many points is kept to a process, a perf event to a thread.
     let process = if single { thread.cast_unsigned() } else { me };
     let attached = programs.attach(&file, &points, extent, Some(process)).unwrap();
@@ -64,7 +64,7 @@ fn every_call_while_probes_are_attached_is_counted_whichever_way_they_are() {
 fn how_long_a_library_takes_to_attach_and_to_detach() {
     let Some(path) = std::env::var_os("LIBRARY") else { return eprintln!("skipped: no LIBRARY is named") };
     let file = File::open(path).unwrap();
-    let extent = Extent { returns: true, frequent: true };
+    let extent = Extent { returns: true, frequent: true, questions: true };
     let timed = |act: &mut dyn FnMut()| {
         let began = std::time::Instant::now();
         act();

@@ -1,5 +1,9 @@
 use super::*;
 
+fn drivers(maps: &[u8]) -> Vec<Mapped> {
+    read_maps(maps, |mapped| is_driver(mapped.path.as_os_str().as_bytes())).unwrap()
+}
+
 #[test]
 fn only_the_driver_library_is_one_whatever_its_version() {
     for path in [
@@ -29,7 +33,7 @@ fn a_library_that_is_mapped_in_pieces_is_one() {
 7f0000001000-7f0000002000 r-xp 00001000 fd:01 42 /usr/lib/libcuda.so.555.58.02\n\
 007f00100000-007f00101000 r-xp 00001000 fd:01 43 /opt/my cuda/libcuda.so.1 (deleted)\n\
 7ffc00000000-7ffc00021000 rw-p 00000000 00:00 0 [stack]\n";
-    let found = read_maps(maps.as_bytes()).unwrap();
+    let found = drivers(maps.as_bytes());
     let mapped = |path: &str, inode, range: &str| Mapped { path: path.into(), inode, range: range.into() };
     assert_eq!(
         found,
@@ -44,10 +48,10 @@ fn a_library_that_is_mapped_in_pieces_is_one() {
 fn a_map_of_endless_lines_ends() {
     let mut maps = vec![b'/'; 100_000];
     maps.extend_from_slice(b"\n7f00-7f01 r-xp 0 fd:01 42 /libcuda.so.1\n");
-    assert_eq!(read_maps(maps.as_slice()).unwrap().len(), 1, "what follows is read");
+    assert_eq!(drivers(maps.as_slice()).len(), 1, "what follows is read");
     let many: Vec<String> = (0..100).map(|n| format!("7f00-7f01 r-xp 0 fd:01 {n} /libcuda.so.1\n")).collect();
     let many = many.concat();
-    assert_eq!(read_maps(many.as_bytes()).unwrap().len(), LIBRARIES);
+    assert_eq!(drivers(many.as_bytes()).len(), LIBRARIES);
 }
 
 #[test]
@@ -70,6 +74,12 @@ fn a_process_that_maps_a_library_is_found_and_the_library_opened_as_it_sees_it()
     });
     let mapped = found.expect("the library is mapped");
     assert!(processes.lives(child.id()));
+    let away = directory.path().join("away");
+    std::fs::rename(&path, &away).unwrap();
+    assert_eq!(processes.libraries(child.id()).unwrap(), [], "by its name it is none any more");
+    assert!(processes.keeps(child.id(), &mapped), "but it is the one that was seen");
+    std::fs::rename(&away, &path).unwrap();
+    assert!(!processes.keeps(std::process::id(), &mapped));
     let opened = processes.open(child.id(), &mapped).unwrap();
     let stat = rustix::fs::stat(&path).unwrap();
     assert_eq!(opened.identity.inode, stat.st_ino);

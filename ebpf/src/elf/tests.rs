@@ -147,6 +147,64 @@ fn no_damage_makes_the_reader_panic_or_read_beyond_its_bounds() {
     }
 }
 
+/// A library of `count` symbols, each of the same name and place, whose names are `names`.
+fn crowd(count: usize, names: &[u8]) -> Vec<u8> {
+    let (code, symbols) = (120_usize, 256_usize);
+    let names_at = symbols + count * 24;
+    let sections = (names_at + names.len()).next_multiple_of(8);
+    let mut file = library();
+    file.truncate(code);
+    file[40..48].copy_from_slice(&(sections as u64).to_le_bytes());
+    file[60..62].copy_from_slice(&3_u16.to_le_bytes());
+    for at in [64 + 32, 64 + 40] {
+        file[at..at + 8].copy_from_slice(&(count as u64 + 64).to_le_bytes());
+    }
+    file.resize(symbols, 0x90);
+    for at in 0..count as u64 {
+        file.extend_from_slice(&0_u32.to_le_bytes());
+        file.extend_from_slice(&[0x12, 0, 1, 0]);
+        file.extend_from_slice(&(ADDRESS + at).to_le_bytes());
+        file.extend_from_slice(&16_u64.to_le_bytes());
+    }
+    file.extend_from_slice(names);
+    file.resize(sections, 0);
+    for (kind, offset, size, link) in
+        [(0_u32, 0, 0, 0_u32), (11, symbols, count * 24, 2), (3, names_at, names.len(), 0)]
+    {
+        file.extend_from_slice(&[0; 4]);
+        file.extend_from_slice(&kind.to_le_bytes());
+        file.extend_from_slice(&[0; 16]);
+        file.extend_from_slice(&(offset as u64).to_le_bytes());
+        file.extend_from_slice(&(size as u64).to_le_bytes());
+        file.extend_from_slice(&link.to_le_bytes());
+        file.extend_from_slice(&[0; 20]);
+    }
+    file
+}
+
+#[test]
+fn names_without_an_end_are_never_read_to_it() {
+    let longest = std::cell::Cell::new(0);
+    let read = |name: &[u8]| {
+        longest.set(longest.get().max(name.len()));
+        None::<()>
+    };
+    let endless = vec![b'A'; 4 << 20];
+    assert_eq!(functions(crowd(65_535, &endless).as_slice(), read).unwrap(), []);
+    assert_eq!(longest.get(), 0, "a name of four million bytes is none");
+    let mut names = vec![b'A'; NAME - 1];
+    names.push(0);
+    drop(functions(crowd(1, &names).as_slice(), read));
+    assert_eq!(longest.get(), NAME - 1);
+}
+
+#[test]
+fn a_library_of_which_every_symbol_is_wanted_is_refused() {
+    let many = |count| functions(crowd(count, b"cuInit\0").as_slice(), all);
+    assert_eq!(many(1000).unwrap().len(), 1000);
+    assert!(matches!(many(65_535), Err(ElfError::TooMany { count: 1025, .. })));
+}
+
 #[test]
 fn what_is_no_library_of_this_machine_is_refused_in_words() {
     assert!(matches!(functions(&b"#!/bin/sh"[..], all), Err(ElfError::Broken(_))));

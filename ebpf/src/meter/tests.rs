@@ -19,6 +19,10 @@ impl Names for One {
     fn is_watched(&self, _tgid: u32) -> bool {
         self.watched
     }
+
+    fn unwatched(&mut self) -> Vec<u32> {
+        if self.watched { Vec::new() } else { vec![7] }
+    }
 }
 
 fn known() -> One {
@@ -155,12 +159,15 @@ fn gaps_keep_their_kinds_and_lengths_and_their_doings_sum_to_their_total() {
 }
 
 #[test]
-fn nothing_is_said_of_processes_that_are_not_watched() {
+fn nothing_is_said_of_processes_that_are_not_watched_but_that_they_are_there() {
     let mut meter = Meter::default();
     for at in [10, 20] {
         let uses = vec![(UseKey { tgid: 7, slot: 0 }, counted(at, 0))];
         let probes = meter.advance(&Reading { uses, ..reading(at) }, &mut One { watched: false });
-        assert!(probes.is_none_or(|probes| probes.calls.is_empty()));
+        let Some(probes) = probes else { continue };
+        let calls = &probes.calls[0];
+        assert_eq!((probes.calls.len(), calls.from_start, calls.last_call), (1, false, None));
+        assert_eq!((calls.asked, calls.gaps.len(), calls.enqueued), (Asked::default(), 0, 1));
     }
 }
 

@@ -13,6 +13,7 @@ pub mod behave;
 pub mod bench;
 pub mod chains;
 pub mod cuda;
+pub mod lives;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -24,7 +25,7 @@ use aya::{Ebpf, EbpfLoader};
 use warpmeter_ebpf_common::calls::{ENTRIES, Group};
 use warpmeter_ebpf_common::{
     Doings, GapKey, GapSum, PAGE, Process, Task, Use, UseKey, WakeKey, WakeSum, doing, drop as dropped,
-    kernel, map, program,
+    kernel, kind, map, program,
 };
 
 /// The object, beside its sources.
@@ -97,6 +98,7 @@ impl Probes {
                 for (name, point) in [
                     (program::EXIT_FAST, "sched_process_exit"),
                     (program::FORK_FAST, "sched_process_fork"),
+                    (program::EXEC_FAST, "sched_process_exec"),
                     (program::SWITCH_FAST, "sched_switch"),
                     (program::WAKE_FAST, "sched_waking"),
                 ] {
@@ -112,6 +114,7 @@ impl Probes {
                 for (name, point) in [
                     (program::EXIT_STACK, "sched_process_exit"),
                     (program::FORK_STACK, "sched_process_fork"),
+                    (program::EXEC_STACK, "sched_process_exec"),
                     (program::SWITCH_STACK, "sched_switch"),
                     (program::WAKE_STACK, "sched_waking"),
                 ] {
@@ -161,8 +164,10 @@ impl Probes {
     /// Loads the programs of calls: Linux 5.15 and later.
     fn load_calls(&mut self) {
         let bpf = &mut self.bpf;
-        let flush: &mut RawTracePoint = bpf.program_mut(program::FLUSH).unwrap().try_into().unwrap();
-        flush.load().unwrap();
+        for name in [program::FLUSH, program::MARK, program::FORGET] {
+            let program: &mut RawTracePoint = bpf.program_mut(name).unwrap().try_into().unwrap();
+            program.load().unwrap();
+        }
         for name in
             [program::ENQUEUE, program::BLOCK, program::BLOCK_RETURN, program::STATE, program::STATE_RETURN]
         {
@@ -183,6 +188,31 @@ impl Probes {
         pages.set(tid >> 12, page, 0).unwrap();
     }
 
+    /// Whether a thread is followed.
+    pub fn is_tracked(&self, tid: u32) -> bool {
+        let pages: Array<_, Page> = Array::try_from(self.bpf.map(map::TRACKED).unwrap()).unwrap();
+        pages.get(&(tid >> 12), 0).unwrap().0[(tid & 4095) as usize] != 0
+    }
+
+    /// Sets and clears flags of a process as the loader does.
+    pub fn mark(&mut self, tgid: u32, set: u32, clear: u32) {
+        self.run(program::MARK, &[u64::from(tgid), u64::from(set), u64::from(clear)]);
+    }
+
+    /// Has nothing known of a process's uses, as the loader does.
+    pub fn forget(&mut self, tgid: u32) {
+        for slot in self.uses(tgid).into_keys() {
+            self.run(program::FORGET, &[u64::from(tgid), u64::from(slot)]);
+        }
+    }
+
+    fn run(&mut self, name: &str, context: &[u64]) {
+        let program: &mut RawTracePoint = self.bpf.program_mut(name).unwrap().try_into().unwrap();
+        let mut options = RawTracePointRunOptions::new();
+        options.args[..context.len()].copy_from_slice(context);
+        program.test_run(options).unwrap();
+    }
+
     /// Makes a process's record.
     pub fn declare(&mut self, tgid: u32, flags: u32) {
         let mut processes: HashMap<_, u32, Process> =
@@ -197,6 +227,7 @@ impl Probes {
             ended: 0,
             callers: none,
             others: none,
+            calls: [0; kind::COUNT],
         };
         processes.insert(tgid, process, 0).unwrap();
     }
@@ -245,11 +276,8 @@ impl Probes {
     /// Cuts the open gap of each of a process's uses.
     pub fn flush(&mut self, tgid: u32, at: u64) {
         let slots: Vec<u32> = self.uses(tgid).into_keys().collect();
-        let flush: &mut RawTracePoint = self.bpf.program_mut(program::FLUSH).unwrap().try_into().unwrap();
         for slot in slots {
-            let mut options = RawTracePointRunOptions::new();
-            options.args[..3].copy_from_slice(&[u64::from(tgid), u64::from(slot), at]);
-            flush.test_run(options).unwrap();
+            self.run(program::FLUSH, &[u64::from(tgid), u64::from(slot), at]);
         }
     }
 

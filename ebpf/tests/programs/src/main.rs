@@ -9,7 +9,7 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use warpmeter_ebpf_tests::{Flavour, Probes, behave, bench, chains, cuda};
+use warpmeter_ebpf_tests::{Flavour, Probes, behave, bench, chains, cuda, lives};
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().collect();
@@ -25,6 +25,12 @@ fn main() -> ExitCode {
             wait_for_byte();
             chains::run(word(2));
         }
+        "lives" => {
+            wait_for_byte();
+            lives::run(word(2));
+        }
+        // What such a process becomes.
+        "renewed" => lives::renewed(),
         "cuda" => {
             wait_for_byte();
             cuda::run(word(2));

@@ -3,7 +3,7 @@
 use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
 
-use warpmeter_ebpf_common::{Use, doing, gap, process};
+use warpmeter_ebpf_common::{Use, doing, gap, kind, process};
 use warpmeter_ebpf_tests::{now, permitted};
 
 use crate::support::{Node, Watched, ms, near, node, poorer_node};
@@ -66,6 +66,48 @@ fn a_device_is_drained_only_when_all_that_was_enqueued_is_known_complete() {
         assert!(near(drained.total, said, ms(1)), "{name}: {} ns drained, {said} in truth", drained.total);
         run.finish();
     }
+}
+
+#[test]
+fn after_unseen_calls_no_gap_goes_on_and_nothing_is_drained() {
+    if !permitted() {
+        return;
+    }
+    let mut node = node();
+    let (run, pid, at) = sequence(&mut node, "event");
+    let open = |node: &Node| node.probes.uses(pid)[&0].open_gap();
+    assert!(open(&node).is_some());
+    let gaps = node.probes.gaps(pid);
+    node.probes.forget(pid);
+    assert_eq!(open(&node), None);
+    node.probes.flush(pid, at + ms(50));
+    assert_eq!(node.probes.gaps(pid), gaps, "nothing is added while nothing is seen");
+    assert_eq!(node.probes.uses(pid)[&0].flags, 0);
+    run.finish();
+}
+
+#[test]
+fn each_call_is_counted_by_its_kind_whichever_thread_makes_it() {
+    if !permitted() {
+        return;
+    }
+    let mut node = node();
+    let (mut run, pid, _) = sequence(&mut node, "event");
+    let calls = |node: &Node| {
+        let mut all = node.probes.process(pid).unwrap().calls;
+        for task in node.probes.tasks().values().filter(|task| task.tgid == pid) {
+            for (sum, more) in all.iter_mut().zip(task.calls) {
+                *sum += more;
+            }
+        }
+        all
+    };
+    let alive = calls(&node);
+    assert_eq!(alive[kind::ENQUEUE], node.probes.uses(pid)[&0].enqueued);
+    assert!(alive[kind::WAIT] > 0 && alive[kind::STATE] > 0, "{alive:?}");
+    run.until("ended");
+    run.finish();
+    assert!(calls(&node).iter().zip(alive).all(|(after, before)| *after >= before), "{alive:?}");
 }
 
 #[test]

@@ -12,5 +12,6 @@
 
 mod classes;
 mod device;
+mod lives;
 mod support;
 mod wakes;
