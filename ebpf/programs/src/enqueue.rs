@@ -3,7 +3,9 @@
 use aya_ebpf::macros::uprobe;
 use aya_ebpf::programs::ProbeContext;
 use warpmeter_ebpf_common::calls::{Call, direction};
-use warpmeter_ebpf_common::{StreamKey, Task, UNKNOWN_SLOT, Use, UseKey, doing, drop, gap, kind, process, uses};
+use warpmeter_ebpf_common::{
+    StreamKey, Task, UNKNOWN_SLOT, Use, UseKey, doing, drop, gap, kind, process, uses,
+};
 
 use crate::call::{self, Entry, class, is};
 use crate::maps::{PROCESSES, USES, dropped};

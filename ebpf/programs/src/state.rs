@@ -5,8 +5,8 @@ use aya_ebpf::macros::{uprobe, uretprobe};
 use aya_ebpf::programs::{ProbeContext, RetProbeContext};
 use warpmeter_ebpf_common::calls::Call;
 use warpmeter_ebpf_common::{
-    Event, Handle, PER_THREAD, SLOTS, Stream, StreamKey, Task, UNKNOWN_SLOT, UseKey, UuidKey, drop, kind, run,
-    scope,
+    Event, Handle, PER_THREAD, SLOTS, Stream, StreamKey, Task, UNKNOWN_SLOT, UseKey, UuidKey, drop, kind,
+    run, scope,
 };
 
 use crate::call::{self, Entry, class, is, user};

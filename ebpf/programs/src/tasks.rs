@@ -5,9 +5,7 @@ use aya_ebpf::helpers::{
 };
 use core::ptr::write_volatile;
 use warpmeter_ebpf_common::calls::Call;
-use warpmeter_ebpf_common::{
-    NESTED, Process, Task, UNKNOWN_SLOT, UseKey, doing, drop, kind, process, task,
-};
+use warpmeter_ebpf_common::{NESTED, Process, Task, UNKNOWN_SLOT, UseKey, doing, drop, kind, process, task};
 
 use crate::atomic;
 use crate::globals::{RETURNS, SWITCHES, TASK_RUN_DELAY};
