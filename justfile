@@ -125,6 +125,10 @@ accuracy seed="1" repeats="5":
 accuracy-quick seed="1":
     tests/accuracy/run.sh quick {{ seed }}
 
+# The same with what the tests have built; only a wrong leading cause is a fault.
+accuracy-ci:
+    tests/accuracy/run.sh ci
+
 # Pods churning, kubelet and driver failing, a scrape every second that must be right (600 seconds by default).
 chaos *options:
     tests/chaos.sh {{ options }}

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The accuracy study: stall causes against counterfactual truth, on the real kernel and a simulated device.
 
-usage: accuracy.py [--seed N] [--repeats N] [--quick] [--only NAME,NAME] [--out FILE] [--seconds S] [--keep DIR] [--torch DIR]
+usage: accuracy.py [--seed N] [--repeats N] [--quick] [--leaders] [--only NAME,NAME] [--out FILE] [--seconds S] [--keep DIR] [--torch DIR]
        accuracy.py --list
        accuracy.py --document FILE [--out FILE]     puts the tables of a result into a document
 """
@@ -61,7 +61,8 @@ def study(lab, names, args, out):
                 ran, record["warnings"] = lab.run(name, case)
                 record["verdicts"] = lab.judge(case, ran)
                 record["ran"] = ran
-                faults = [f"{verdict['pod']}: {fault}" for verdict in record["verdicts"] for fault in verdict["faults"]]
+                kind = "leader_faults" if args.leaders else "faults"
+                faults = [f"{verdict['pod']}: {fault}" for verdict in record["verdicts"] for fault in verdict.get(kind, ())]
             except Exception as error:
                 if args.keep:
                     traceback.print_exc()
@@ -91,6 +92,7 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--leaders", action="store_true", help="only a wrong leading cause or a failed run is a fault")
     parser.add_argument("--only", default="")
     parser.add_argument("--out", default="accuracy.jsonl")
     parser.add_argument("--seconds", type=float, default=7.0)

@@ -94,4 +94,6 @@ def _leader(verdict, measured, truths):
     if clear:
         verdict["leader"]["right"] = seen in name.split("+")
         if not verdict["leader"]["right"]:
-            verdict["faults"].append(f"{seen} leads, not {name}")
+            fault = f"{seen} leads, not {name}"
+            verdict["faults"].append(fault)
+            verdict["leader_faults"] = [fault]

@@ -25,8 +25,8 @@ LABEL = re.compile(r'(\w+)="([^"]*)"')
 
 
 def built():
-    """Where cargo puts release programs."""
-    return Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release"
+    """Where cargo puts programs, those of a release unless $ACCURACY_PROFILE says otherwise."""
+    return Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / os.environ.get("ACCURACY_PROFILE", "release")
 
 
 class Node:
