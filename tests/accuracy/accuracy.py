@@ -136,7 +136,7 @@ def main():
             with open(args.out, "w") as out:
                 head = {"study": {"seed": args.seed, "repeats": args.repeats, "revision": revision(),
                                   "began": time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()),
-                                  "kernel": platform.release(), "processors": os.cpu_count(),
+                                  "kernel": ".".join(platform.release().split(".")[:2]), "processors": os.cpu_count(),
                                   "noise": noise(lab, 2 if args.quick else judge.LIMITS["noise"]["baseline_runs"])}}
                 out.write(json.dumps(head) + "\n")
                 print(f"noise band: {head['study']['noise']['band_points']} points")
