@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use warpmeter_core::explain::{Explanation, Ground, Why};
+use warpmeter_core::explain::{Ground, Recent, Why};
 use warpmeter_core::identity::{DeviceId, MigId, Owner};
 use warpmeter_core::inventory::Counter;
 use warpmeter_core::probe::{Doing, Waits};
@@ -51,7 +51,7 @@ pub fn json(view: &View, pod: &PodView) -> Result<String, serde_json::Error> {
         namespace: pod.name.as_ref().map(|(namespace, _)| &**namespace),
         pod: pod.name.as_ref().map(|(_, name)| &**name),
         words: words(view, pod),
-        devices: recent(explanation).iter().map(|recent| recent.json(view)).collect(),
+        devices: explanation.recent().iter().map(|recent| device(view, recent)).collect(),
         waits: explanation.all_waits().iter().map(WaitsJson::of).collect(),
     })
 }
@@ -111,66 +111,15 @@ impl WaitsJson {
     }
 }
 
-/// A container's last windows on one device.
-struct Recent<'a> {
-    owner: &'a Owner,
-    device: &'a DeviceId,
-    windows: Vec<&'a Why>,
-}
-
-fn recent(explanation: &Explanation) -> Vec<Recent<'_>> {
-    let mut all: Vec<Recent<'_>> = Vec::new();
-    for why in &explanation.windows {
-        match all.iter_mut().find(|recent| *recent.owner == why.owner && *recent.device == why.device) {
-            Some(recent) => recent.windows.push(why),
-            None => all.push(Recent { owner: &why.owner, device: &why.device, windows: vec![why] }),
-        }
-    }
-    all
-}
-
-impl<'a> Recent<'a> {
-    fn json(&self, view: &View) -> DeviceJson<'a> {
-        let authority = authority(view, self.device);
-        DeviceJson {
-            container: container(self.owner),
-            gpu_uuid: self.device.gpu.as_str(),
-            mig: self.device.mig.as_ref().map(MigId::as_str),
-            engine_source: authority.0,
-            process_source: authority.1,
-            windows: self.windows.iter().map(|why| window(view, why)).collect(),
-        }
-    }
-
-    /// Nanoseconds by state over all windows, largest first.
-    fn states(&self) -> Vec<(State, u64)> {
-        let mut sums: BTreeMap<State, u64> = BTreeMap::new();
-        for (state, amount) in self.windows.iter().flat_map(|why| &why.states) {
-            *sums.entry(*state).or_default() += amount;
-        }
-        let mut sums: Vec<(State, u64)> = sums.into_iter().collect();
-        sums.sort_by_key(|(state, amount)| (std::cmp::Reverse(*amount), *state));
-        sums
-    }
-
-    /// How much of each ground's windows a state has, and of the rules that found it, in the node's time.
-    fn found_by(&self, state: State) -> Vec<(Rule, u64)> {
-        let mut sums: BTreeMap<Rule, u64> = BTreeMap::new();
-        for rules in self.windows.iter().filter_map(|why| why.rules.as_ref()) {
-            for ((of, rule), amount) in &rules.rules {
-                if *of == state {
-                    *sums.entry(*rule).or_default() += amount;
-                }
-            }
-        }
-        let mut sums: Vec<(Rule, u64)> = sums.into_iter().collect();
-        sums.sort_by_key(|(_, amount)| std::cmp::Reverse(*amount));
-        sums
-    }
-
-    fn ground(&self, state: State) -> Option<Ground> {
-        let has = |why: &&&Why| why.states.iter().any(|(of, _)| *of == state);
-        self.windows.iter().rev().find(has).map(|why| why.ground)
+fn device<'a>(view: &View, recent: &Recent<'a>) -> DeviceJson<'a> {
+    let authority = authority(view, recent.device);
+    DeviceJson {
+        container: container(recent.owner),
+        gpu_uuid: recent.device.gpu.as_str(),
+        mig: recent.device.mig.as_ref().map(MigId::as_str),
+        engine_source: authority.0,
+        process_source: authority.1,
+        windows: recent.windows.iter().map(|why| window(view, why)).collect(),
     }
 }
 
@@ -225,7 +174,7 @@ pub fn words(view: &View, pod: &PodView) -> Vec<String> {
     let mut lines =
         vec![format!("{name} (uid {}){}", pod.uid.as_str(), if pod.ended { ", ended" } else { "" })];
     let explanation = &*pod.explanation;
-    let all = recent(explanation);
+    let all = explanation.recent();
     if all.is_empty() {
         lines.push("no window of it has closed yet, or none of the last while held a device".into());
     }
@@ -241,7 +190,6 @@ pub fn words(view: &View, pod: &PodView) -> Vec<String> {
 fn on_device(view: &View, recent: &Recent<'_>, lines: &mut Vec<String>) {
     let states = recent.states();
     let whole: u64 = states.iter().map(|(_, amount)| amount).sum();
-    let span: u64 = recent.windows.iter().map(|why| why.during.nanos()).sum();
     let (engine, processes) = authority(view, recent.device);
     let device = match &recent.device.mig {
         Some(mig) => format!("{} of {}", mig.as_str(), recent.device.gpu.as_str()),
@@ -253,7 +201,7 @@ fn on_device(view: &View, recent: &Recent<'_>, lines: &mut Vec<String>) {
     };
     lines.push(format!(
         "{container}on {device}, last {:.0} s: {:.1} GPU seconds allocated",
-        units::seconds(span),
+        units::seconds(recent.span()),
         units::seconds(whole),
     ));
     if whole == 0 {
@@ -334,10 +282,10 @@ fn found(recent: &Recent<'_>, state: State) -> String {
 
 /// Who waited for whom, as chains: the longest waits first.
 fn waits(all: &[Waits], lines: &mut Vec<String>) {
-    let total: u64 = all.iter().map(nanos).sum();
-    let shown = all.iter().filter(|waits| total > 0 && units::share(nanos(waits), total) >= 0.05).take(5);
+    let total: u64 = all.iter().map(Waits::total).fold(0, u64::saturating_add);
+    let shown = all.iter().filter(|waits| total > 0 && units::share(waits.total(), total) >= 0.05).take(5);
     for waits in shown {
-        let whole = nanos(waits);
+        let whole = waits.total();
         let mut doings: Vec<(Doing, u64)> = Doing::ALL.into_iter().zip(waits.doings).collect();
         doings.sort_by_key(|(_, amount)| std::cmp::Reverse(*amount));
         let parts = doings.iter().filter(|(_, amount)| units::share(*amount, whole) >= 0.05);
@@ -357,10 +305,6 @@ fn waits(all: &[Waits], lines: &mut Vec<String>) {
             parts.join(", "),
         ));
     }
-}
-
-fn nanos(waits: &Waits) -> u64 {
-    waits.doings.iter().fold(0, |sum, amount| sum.saturating_add(*amount))
 }
 
 /// What a thread did, in words.

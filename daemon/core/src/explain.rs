@@ -1,11 +1,12 @@
 //! Where a pod's figures come from, for people: its last windows, each with the rule behind it, and who it waited for.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use crate::identity::{DeviceId, Owner, PodUid, ProcessId};
 use crate::probe::{Doings, Waits};
-use crate::stall::{Causes, Still};
+use crate::stall::{Causes, Rule, Still};
 use crate::state::State;
 use crate::time::{Interval, MonoNs, SECOND};
 use crate::view::Evidence;
@@ -96,12 +97,24 @@ impl Explanation {
 
     /// Notes the waits of a snapshot that ended at `end`.
     pub fn note_waits(&mut self, end: MonoNs, mut waits: Vec<Waits>) {
-        waits.sort_by_key(|waits| std::cmp::Reverse(waits.doings.iter().sum::<u64>()));
+        waits.sort_by_key(|waits| Reverse(waits.total()));
         waits.truncate(WAITS);
         self.waits.push_back((end, waits.into()));
         while self.waits.front().is_some_and(|(oldest, _)| end.since(*oldest) >= REACH) {
             self.waits.pop_front();
         }
+    }
+
+    /// The windows by owner and device, in the order in which these first come.
+    pub fn recent(&self) -> Vec<Recent<'_>> {
+        let mut all: Vec<Recent<'_>> = Vec::new();
+        for why in &self.windows {
+            match all.iter_mut().find(|recent| *recent.owner == why.owner && *recent.device == why.device) {
+                Some(recent) => recent.windows.push(why),
+                None => all.push(Recent { owner: &why.owner, device: &why.device, windows: vec![why] }),
+            }
+        }
+        all
     }
 
     /// All waits within reach, summed by processes, the longest first.
@@ -118,9 +131,54 @@ impl Explanation {
             .into_iter()
             .map(|((sleeper, waker), (count, doings))| Waits { sleeper, waker, count, doings })
             .collect();
-        all.sort_by_key(|waits| std::cmp::Reverse(waits.doings.iter().sum::<u64>()));
+        all.sort_by_key(|waits| Reverse(waits.total()));
         all
     }
+}
+
+/// An owner's last windows on one device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Recent<'a> {
+    /// The owner.
+    pub owner: &'a Owner,
+    /// The device.
+    pub device: &'a DeviceId,
+    /// The windows, in order; at least one.
+    pub windows: Vec<&'a Why>,
+}
+
+impl Recent<'_> {
+    /// Nanoseconds by state over all windows, largest first.
+    pub fn states(&self) -> Vec<(State, u64)> {
+        largest_first(self.windows.iter().flat_map(|why| why.states.iter().copied()))
+    }
+
+    /// By which rules a state was found, in nanoseconds of the node's time, largest first.
+    pub fn found_by(&self, state: State) -> Vec<(Rule, u64)> {
+        let rules = self.windows.iter().filter_map(|why| why.rules.as_ref()).flat_map(|causes| &causes.rules);
+        largest_first(rules.filter(|((of, _), _)| *of == state).map(|((_, rule), amount)| (*rule, *amount)))
+    }
+
+    /// Why a state has what it has, in the last window in which it has something.
+    pub fn ground(&self, state: State) -> Option<Ground> {
+        let has = |why: &&&Why| why.states.iter().any(|(of, _)| *of == state);
+        self.windows.iter().rev().find(has).map(|why| why.ground)
+    }
+
+    /// Nanoseconds of the windows.
+    pub fn span(&self) -> u64 {
+        self.windows.iter().map(|why| why.during.nanos()).sum()
+    }
+}
+
+fn largest_first<K: Ord + Copy>(amounts: impl Iterator<Item = (K, u64)>) -> Vec<(K, u64)> {
+    let mut sums: BTreeMap<K, u64> = BTreeMap::new();
+    for (key, amount) in amounts {
+        *sums.entry(key).or_default() += amount;
+    }
+    let mut sums: Vec<(K, u64)> = sums.into_iter().collect();
+    sums.sort_by_key(|(_, amount)| Reverse(*amount));
+    sums
 }
 
 /// Explanations by pod.

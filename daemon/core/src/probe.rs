@@ -118,6 +118,13 @@ pub struct Waits {
     pub doings: Doings,
 }
 
+impl Waits {
+    /// Nanoseconds of them all.
+    pub fn total(&self) -> u64 {
+        self.doings.iter().fold(0, |sum, amount| sum.saturating_add(*amount))
+    }
+}
+
 /// What a process that uses a GPU was doing, by samples of all its threads.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Sampled {

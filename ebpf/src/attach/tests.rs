@@ -60,7 +60,7 @@ fn every_call_while_probes_are_attached_is_counted_whichever_way_they_are() {
 /// `tests/load.sh` runs it: how long it takes to attach all probes of the library in `LIBRARY`, and to detach them, both
 /// ways.
 #[test]
-#[ignore = "a measurement"]
+#[ignore = "a measurement: run tests/load.sh"]
 fn how_long_a_library_takes_to_attach_and_to_detach() {
     let Some(path) = std::env::var_os("LIBRARY") else { return eprintln!("skipped: no LIBRARY is named") };
     let file = File::open(path).unwrap();

@@ -22,50 +22,65 @@ const CHAINS: [(&str, Option<u32>); 10] = [
 /// How far off a part may be: a switch in between, and what the machine does beside.
 const TOLERANCE: f64 = 0.12;
 
+/// How often a chain is tried: the machine may stop it for a while, or its CPUs. What is wrong is so each time.
+const ATTEMPTS: usize = 3;
+
 fn holds(node: &mut Node) {
     for (name, expected) in CHAINS {
-        let started = now();
-        let mut process = node.start(&["chain", name]);
-        node.probes.track(process.pid(), true);
-        process.go();
-        let sleeper = u32::try_from(process.until("sleeper")).unwrap();
-        if name == "stranger" {
-            for _ in 0..chains::rounds() {
-                std::thread::sleep(chains::milliseconds(8));
-                process.go();
-            }
+        let mut wrong = Vec::new();
+        while wrong.len() < ATTEMPTS
+            && let Err(how) = attempt(node, name, expected)
+        {
+            wrong.push(how);
         }
-        process.until("took");
-        let (computed, asked) = (process.until("computed") as f64, process.until("asked") as f64);
-        let parts = match expected {
-            Some(class) => vec![(class, 1.0)],
-            None => vec![
-                (doing::CPU, computed / (computed + asked)),
-                (doing::NETWORK, asked / (computed + asked)),
-            ],
-        };
-        let tasks = node.probes.tasks();
-        let (doings, _) = tasks[&sleeper].at(tasks[&sleeper].since, true);
-        let sum: u64 = doings.iter().sum();
-        assert!(sum <= tasks[&sleeper].since - started, "{name}: no time counts twice");
-        // Its waits for a CPU depend on the machine, and so does what system calls and emulation add to computing.
-        let more = doings[doing::CPU as usize].saturating_sub(computed as u64);
-        let whole: u64 = sum - doings[doing::CPU_WAIT as usize] - more;
-        for (class, part) in parts {
-            let seen =
-                doings[class as usize].min(if class == doing::CPU { computed as u64 } else { u64::MAX });
-            let seen = seen as f64 / whole as f64;
-            assert!((seen - part).abs() < TOLERANCE, "{name}: {seen:.2} of class {class}: {doings:?}");
-        }
-        eprintln!("{name:30} {doings:?}");
-        let woken = node.probes.wakes().iter().any(|(key, _)| key.sleeper == process.pid());
-        assert_eq!(
-            woken,
-            !["socket-made", "socket-accepted", "nothing", "stranger"].contains(&name),
-            "{name}"
-        );
-        process.finish();
+        assert!(wrong.len() < ATTEMPTS, "{name}: {wrong:?}");
     }
+}
+
+/// Runs a chain; how its sleeper's waits differ from what they are made of.
+fn attempt(node: &mut Node, name: &str, expected: Option<u32>) -> Result<(), String> {
+    let started = now();
+    let mut process = node.start(&["chain", name]);
+    node.probes.track(process.pid(), true);
+    process.go();
+    let sleeper = u32::try_from(process.until("sleeper")).unwrap();
+    if name == "stranger" {
+        for _ in 0..chains::rounds() {
+            std::thread::sleep(chains::milliseconds(8));
+            process.go();
+        }
+    }
+    process.until("took");
+    let (computed, asked) = (process.until("computed") as f64, process.until("asked") as f64);
+    let parts = match expected {
+        Some(class) => vec![(class, 1.0)],
+        None => {
+            vec![(doing::CPU, computed / (computed + asked)), (doing::NETWORK, asked / (computed + asked))]
+        }
+    };
+    let tasks = node.probes.tasks();
+    let (doings, _) = tasks[&sleeper].at(tasks[&sleeper].since, true);
+    let woken = node.probes.wakes().iter().any(|(key, _)| key.sleeper == process.pid());
+    process.finish();
+    eprintln!("{name:30} {doings:?}");
+    let sum: u64 = doings.iter().sum();
+    assert!(sum <= tasks[&sleeper].since - started, "{name}: no time counts twice");
+    assert_eq!(
+        woken,
+        !["socket-made", "socket-accepted", "nothing", "stranger"].contains(&name),
+        "{name}: waits for threads that are followed"
+    );
+    // Its waits for a CPU depend on the machine, and so does what system calls and emulation add to computing.
+    let more = doings[doing::CPU as usize].saturating_sub(computed as u64);
+    let whole: u64 = sum - doings[doing::CPU_WAIT as usize] - more;
+    for (class, part) in parts {
+        let seen = doings[class as usize].min(if class == doing::CPU { computed as u64 } else { u64::MAX });
+        let seen = seen as f64 / whole as f64;
+        if (seen - part).abs() >= TOLERANCE {
+            return Err(format!("{seen:.2} of class {class}, not {part:.2}: {doings:?}"));
+        }
+    }
+    Ok(())
 }
 
 #[test]
