@@ -56,8 +56,16 @@ impl Governor {
     }
 
     /// What of a process is to be probed. `calls` is what it made since it is watched, by `threads` threads in the last
-    /// `elapsed` nanoseconds. What is not probed is not counted either, so that what is left is judged by itself.
-    pub(crate) fn judge(&mut self, tgid: u32, calls: Counts, threads: u64, elapsed: u64, dear: bool) -> Wish {
+    /// `elapsed` nanoseconds. What is not probed is not counted either, so that what is left is judged by itself. Also for
+    /// how many nanoseconds it is to be let alone until what the probes have cost is no more than their share.
+    pub(crate) fn judge(
+        &mut self,
+        tgid: u32,
+        calls: Counts,
+        threads: u64,
+        elapsed: u64,
+        dear: bool,
+    ) -> (Wish, u64) {
         let load = self.loads.entry(tgid).or_default();
         let mut costs = Counts::default();
         for (at, cost) in costs.iter_mut().enumerate() {
@@ -69,15 +77,19 @@ impl Governor {
         let allowed = elapsed.saturating_mul(threads.max(1)) / SHARE;
         load.over = if sum(&costs) > allowed && !first { load.over.saturating_add(1) } else { 0 };
         if load.over < PATIENCE {
-            return Wish::All;
+            return (Wish::All, 0);
         }
+        // Probed for as long again after that, and for the one time that is not judged.
+        let cost = sum(&costs).saturating_mul(u64::from(PATIENCE) + 1);
+        let alone = cost.saturating_mul(SHARE) / threads.max(1);
         // Without questions nothing is wrong, only less is known; without enqueues all else means nothing.
-        costs[kind::QUERY] = 0;
-        if sum(&costs) <= allowed {
-            return Wish::NoQuestions;
+        for (kind, wish) in [(kind::QUERY, Wish::NoQuestions), (kind::ENQUEUE, Wish::Few)] {
+            costs[kind] = 0;
+            if sum(&costs) <= allowed {
+                return (wish, alone);
+            }
         }
-        costs[kind::ENQUEUE] = 0;
-        if sum(&costs) <= allowed { Wish::Few } else { Wish::Nothing }
+        (Wish::Nothing, alone)
     }
 
     pub(crate) fn forget(&mut self, tgid: u32) {
@@ -106,7 +118,7 @@ mod tests {
     fn judged(per_second: Counts, threads: u64, dear: bool) -> (Wish, u64) {
         let mut governor = Governor::default();
         let found = (1..20).find_map(|second| {
-            let wish = governor.judge(7, per_second.map(|calls| calls * second), threads, SECOND, dear);
+            let (wish, _) = governor.judge(7, per_second.map(|calls| calls * second), threads, SECOND, dear);
             (wish != Wish::All).then_some((wish, second))
         });
         found.unwrap_or((Wish::All, 0))
@@ -142,12 +154,25 @@ mod tests {
     }
 
     #[test]
+    fn what_is_dear_is_let_alone_until_its_probes_have_cost_no_more_than_their_share() {
+        for (launches, threads, dear) in [(20_000, 1, false), (100_000, 3, false), (5_000, 1, true)] {
+            let mut governor = Governor::default();
+            let counts = |second| of(kind::ENQUEUE, launches * second);
+            let judged = (1..20).map(|second| governor.judge(7, counts(second), threads, SECOND, dear));
+            let (second, (_, alone)) = (1..).zip(judged).find(|(_, (wish, _))| *wish != Wish::All).unwrap();
+            let cost = launches * if dear { DEAR } else { COSTS }[kind::ENQUEUE] * second;
+            let share = cost * SHARE / threads;
+            assert!(alone + second * SECOND >= share && alone <= share, "{alone} of {share}");
+        }
+    }
+
+    #[test]
     fn a_burst_is_no_reason_to_shed() {
         let mut governor = Governor::default();
         let mut enqueued = 0;
         for second in 0..40 {
             enqueued += if second % 3 == 0 { 1_000 } else { 100_000 };
-            let wish = governor.judge(7, of(kind::ENQUEUE, enqueued), 1, SECOND, false);
+            let (wish, _) = governor.judge(7, of(kind::ENQUEUE, enqueued), 1, SECOND, false);
             assert_eq!(wish, Wish::All, "{second}");
         }
     }

@@ -44,6 +44,8 @@ pub(crate) trait Names {
     fn device(&mut self, tgid: u32, slot: Option<u32>) -> Option<DeviceRef>;
     /// Whether what it calls can be believed: not if its probes were shed.
     fn is_watched(&self, tgid: u32) -> bool;
+    /// Whether it is not watched because that would cost it too much.
+    fn is_shed(&self, tgid: u32) -> bool;
     /// Processes that use a driver and are not watched, although they do not refuse it.
     fn unwatched(&mut self) -> Vec<u32>;
 }
@@ -165,6 +167,7 @@ impl Meter {
                 process,
                 device,
                 from_start: record.flags & (process::FROM_START | process::LATE) == process::FROM_START,
+                shed: false,
                 enqueued: 0,
                 last_call: None,
                 asked: Asked::default(),
@@ -288,6 +291,7 @@ fn unwatched(
             process,
             device,
             from_start: false,
+            shed: names.is_shed(tgid),
             enqueued: 1,
             last_call: None,
             asked: Asked::default(),

@@ -52,6 +52,8 @@ pub(crate) struct People<H> {
     refusals: BTreeSet<PodUid>,
     /// Processes of which not every call is seen.
     pub unseen: HashSet<u32>,
+    /// Processes whose calls are let alone for their cost.
+    pub shed: HashSet<u32>,
 }
 
 impl<H: Host> People<H> {
@@ -67,6 +69,7 @@ impl<H: Host> People<H> {
             instances: BTreeSet::new(),
             refusals: BTreeSet::new(),
             unseen: HashSet::new(),
+            shed: HashSet::new(),
         }
     }
 
@@ -92,6 +95,7 @@ impl<H: Host> People<H> {
         self.known.remove(&tgid);
         self.opened.remove(&tgid);
         self.unseen.remove(&tgid);
+        self.shed.remove(&tgid);
         self.devices.retain(|(process, _), _| *process != tgid);
     }
 
@@ -211,6 +215,10 @@ impl<H: Host> Names for People<H> {
 
     fn is_watched(&self, tgid: u32) -> bool {
         !self.unseen.contains(&tgid)
+    }
+
+    fn is_shed(&self, tgid: u32) -> bool {
+        self.shed.contains(&tgid)
     }
 
     fn unwatched(&mut self) -> Vec<u32> {

@@ -30,8 +30,9 @@ mod health;
 const SCAN: u64 = 30 * SECOND;
 /// How old a process is, at most, at each of its first looks: libraries are mapped a while after a start.
 const LOOKS: [u64; 6] = [0, SECOND, 2 * SECOND, 4 * SECOND, 8 * SECOND, 16 * SECOND];
-/// For how long frequent calls of a process are let alone at first; doubled each time, up to an hour.
-const SHED: u64 = 60 * SECOND;
+/// For how long calls of a process are let alone, at least and at most: as long as it takes until the time in which they
+/// were probed was no more than their share.
+const SHED: [u64; 2] = [60 * SECOND, 600 * SECOND];
 /// How long a process has had a GPU open before it is said that it maps no driver.
 const HIDDEN: u64 = 5 * SECOND;
 
@@ -129,7 +130,6 @@ pub fn run(
 struct Shed {
     wish: Wish,
     until: u64,
-    wait: u64,
 }
 
 struct Watch<H> {
@@ -147,7 +147,7 @@ struct Watch<H> {
     scopes: HashSet<Scope>,
     /// Processes that have been looked at: when first, and how often.
     seen: HashMap<u32, (u64, usize)>,
-    /// Processes that cost too much to be probed wholly: what is left, until when, and for how long that was.
+    /// Processes that cost too much to be probed wholly: what is left, and until when.
     sheds: HashMap<u32, Shed>,
     /// Threads that are followed since the last round, with their processes: one may have ended just before.
     fresh: Vec<(u32, u32)>,
@@ -308,6 +308,9 @@ impl<H: Host> Watch<H> {
             wishes.insert(pid, (wish, workload));
         }
         self.ignored.retain(|pid| wishes.contains_key(pid));
+        let now = self.people.now;
+        let shed = self.sheds.iter().filter(|(_, shed)| shed.until > now && shed.wish > Wish::NoQuestions);
+        self.people.shed = shed.map(|(pid, _)| *pid).collect();
         let returns = self.no_returns.is_none();
         let wish = |pid: u32| wishes.get(&pid).cloned().unwrap_or((Wish::Refused, None));
         let settled = self.libraries.settle(&mut self.programs, &self.processes, returns, wish);
@@ -387,12 +390,12 @@ impl<H: Host> Watch<H> {
         let mut changed = false;
         for (tgid, (calls, threads)) in self.governor.count(&reading.tasks, &reading.processes) {
             let dear = self.libraries.is_dear(tgid);
-            let wish = self.governor.judge(tgid, calls, threads, elapsed, dear);
+            let (wish, excess) = self.governor.judge(tgid, calls, threads, elapsed, dear);
             let shed = self.sheds.get(&tgid);
             let is = shed.filter(|shed| shed.until > now).map_or(Wish::All, |shed| shed.wish);
             if wish > is {
-                let wait = shed.map_or(SHED, |shed| (shed.wait * 2).min(3600 * SECOND));
-                self.sheds.insert(tgid, Shed { wish, until: now.saturating_add(wait), wait });
+                let wait = excess.clamp(SHED[0], SHED[1]);
+                self.sheds.insert(tgid, Shed { wish, until: now.saturating_add(wait) });
                 changed = true;
             }
         }

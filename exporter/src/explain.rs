@@ -269,6 +269,9 @@ fn found(recent: &Recent<'_>, state: State) -> String {
             (Rule::Waiting, _) => "in calls that waited for its work, while none of it ran",
             (Rule::Feeders, _) => "while it waited for others that were still at it when the second ended",
             (Rule::Samples, _) => "by samples of its threads, beyond the time that the device ran",
+            (Rule::Habit, _) => {
+                "as when its calls were seen last, which are too many to be probed all the time"
+            }
             (Rule::Rest, _) => "no gap between its calls explains it",
         };
         parts.push(if units::share(amount, whole) > 0.95 {

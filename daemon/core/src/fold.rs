@@ -20,6 +20,7 @@ use crate::fact::{
     Board, Container, Discard, Fact, HealthState, Pod, PodInfo, PodNames, Pods, Reading, Sample, Source,
     Throttle,
 };
+use crate::habit::Habit;
 use crate::identity::{DeviceId, GpuId, Owner, PodUid, Scope};
 use crate::inventory::{Driver, Gpu, Inventory};
 use crate::ledger::Ledger;
@@ -75,6 +76,7 @@ pub struct Fold {
     /// What the cgroups of pods say.
     pressures: Pressures,
     watched: BTreeMap<(Owner, DeviceId), Watched>,
+    habits: BTreeMap<(Owner, DeviceId), Habit>,
     recent: BTreeMap<PodUid, VecDeque<Recent>>,
     explanations: Explanations,
     memory: BTreeMap<(Owner, DeviceId), u64>,
@@ -165,6 +167,7 @@ impl Fold {
             threads: BTreeMap::new(),
             pressures: Pressures::default(),
             watched: BTreeMap::new(),
+            habits: BTreeMap::new(),
             recent: BTreeMap::new(),
             explanations: Explanations::new(),
             memory: BTreeMap::new(),
@@ -486,6 +489,7 @@ impl Fold {
         self.containers.retain(|(uid, _), _| kept.contains(uid));
         let owners: BTreeSet<&Owner> = ledger.owners().collect();
         let recently = self.now.minus(self.settings.retain);
+        self.habits.retain(|(owner, _), _| owners.contains(owner));
         self.watched.retain(|(owner, _), watched| owners.contains(owner) || watched.since > recently);
         self.memory.retain(|(owner, _), _| owners.contains(owner));
 

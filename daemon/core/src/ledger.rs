@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::explain::Why;
+use crate::habit::Habit;
 use crate::identity::{DeviceId, Owner};
 use crate::lengths::GapLengths;
 use crate::price::{Money, Price};
@@ -53,6 +54,8 @@ pub struct Posting {
     pub contradicted: u64,
     /// Why each pod's time is what it is.
     pub whys: Vec<Why>,
+    /// What the time of each owner whose calls were seen was lost to.
+    pub habits: Vec<(Owner, Habit)>,
 }
 
 /// One owner's totals on one device.

@@ -14,6 +14,7 @@ pub mod device_id;
 pub mod explain;
 pub mod fact;
 pub mod fold;
+pub mod habit;
 pub mod identity;
 pub mod inventory;
 pub mod ledger;

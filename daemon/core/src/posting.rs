@@ -6,6 +6,7 @@ use crate::allocate::Held;
 use crate::attribute::{Participants, ProcessTimes, Used, attribute};
 use crate::explain::{Ground, Why};
 use crate::fact::{Level, Part};
+use crate::habit::Habit;
 use crate::identity::{DeviceId, Owner};
 use crate::ledger::Posting;
 use crate::level::average;
@@ -79,15 +80,21 @@ impl Stretch<'_> {
         });
 
         let mut allocated = Vec::new();
-        let mut whys = Vec::new();
+        let (mut whys, mut habits) = (Vec::new(), Vec::new());
         let (mut unallocated, mut contradicted) = (0, 0);
         for (owner, share) in self.held.divide(self.budget).into_parts() {
             match owner {
                 Some(owner) => {
-                    let situation = self.situation(&owner, share, used.as_ref(), &standing(&owner));
+                    let standing = standing(&owner);
+                    let situation = self.situation(&owner, share, used.as_ref(), &standing);
                     contradicted +=
                         u64::from(situation.causes.as_ref().is_some_and(|found| found.contradicted));
                     let (states, ground) = divide(&situation);
+                    let seen = standing.host.as_ref().filter(|host| !host.shed && !host.gaps.is_empty());
+                    if let (Some(host), Some(causes), Ground::Causes) = (seen, &situation.causes, ground) {
+                        let habit = Habit::of(causes, host, self.during.nanos(), self.during.end());
+                        habits.push((owner.clone(), habit));
+                    }
                     if matches!(owner, Owner::Pod { .. }) {
                         whys.push(Why {
                             owner: owner.clone(),
@@ -146,6 +153,7 @@ impl Stretch<'_> {
             low_intensity,
             contradicted,
             whys,
+            habits,
         }
     }
 

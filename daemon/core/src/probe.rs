@@ -145,6 +145,9 @@ pub struct Calls {
     pub device: Option<DeviceRef>,
     /// Whether the probes were there before its first call: then what was not seen has not happened.
     pub from_start: bool,
+    /// Whether its calls are let alone because probing so many would cost it too much: then nothing else is known.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub shed: bool,
     /// Enqueues since it is watched: launches, graph launches, copies, memsets, host functions.
     pub enqueued: u64,
     /// When its last call ended, of any kind; none before the first.

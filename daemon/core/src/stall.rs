@@ -40,6 +40,12 @@ pub struct Host {
     pub samples: u64,
     /// Whether wake-ups were followed: then waits for locks have been passed on already, each to what its waker did.
     pub followed: bool,
+    /// What the owner's threads that call the driver did outside of it. Where calls are let alone, in it too.
+    pub callers: Doings,
+    /// Whether calls of any of its processes were let alone because they were too many.
+    pub shed: bool,
+    /// What its lost time is taken to be made of then, by state; see [`crate::habit`].
+    pub habit: BTreeMap<State, u64>,
 }
 
 /// How long a device ran and stood still over one stretch, in nanoseconds of the node's time.
@@ -78,6 +84,8 @@ pub enum Rule {
     Feeders,
     /// Samples of threads.
     Samples,
+    /// What was found when its calls were seen last, since they are too many to be seen all the time.
+    Habit,
     /// Nothing: what no gap explains.
     Rest,
 }
@@ -91,6 +99,7 @@ impl Rule {
             Self::Open => "open",
             Self::Feeders => "feeders",
             Self::Samples => "samples",
+            Self::Habit => "habit",
             Self::Rest => "rest",
         }
     }
@@ -157,6 +166,13 @@ pub fn causes(still: Still, host: &Host) -> Causes {
     }
 
     causes.pass_on(&others, &host.feeders);
+    if host.shed {
+        let habit = host.habit.iter().map(|(state, weight)| (*state, *weight)).collect();
+        for (state, amount) in Split::by_weight(rest, habit).map(Split::into_parts).unwrap_or_default() {
+            causes.add(Rule::Habit, state, amount);
+            rest -= amount;
+        }
+    }
     causes.add(Rule::Rest, State::UnknownNoEvidence, rest);
     causes
 }

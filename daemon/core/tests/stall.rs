@@ -220,8 +220,9 @@ fn any_host() -> impl Strategy<Value = Host> {
     let feeders = prop::array::uniform11(0..=4 * SECOND);
     let sampled = prop::array::uniform11(0..=SECOND / 4);
     let gaps = prop_oneof![Just(Vec::new()), prop::collection::vec(any_gap(), 0..12)];
-    (gaps, 0..=2 * SECOND, any::<bool>(), feeders, sampled, any::<bool>()).prop_map(
-        |(gaps, copies, alone, feeders, sampled, followed)| Host {
+    let habit = prop::collection::btree_map(prop::sample::select(State::ALL.to_vec()), 0..=SECOND, 0..4);
+    (gaps, 0..=2 * SECOND, any::<[bool; 3]>(), feeders, sampled, habit).prop_map(
+        |(gaps, copies, [alone, followed, shed], feeders, sampled, habit)| Host {
             waited: waited(&gaps),
             gaps,
             copies,
@@ -230,6 +231,9 @@ fn any_host() -> impl Strategy<Value = Host> {
             sampled,
             samples: 16,
             followed,
+            shed,
+            habit,
+            ..Host::default()
         },
     )
 }
@@ -254,6 +258,7 @@ proptest! {
 
     #[test]
     fn no_cause_without_evidence(still in any_still(), host in any_host()) {
+        let host = Host { shed: false, ..host };
         let causes = causes(still, &host);
         let did = |doing: Doing| {
             let sampled = host.alone && host.gaps.is_empty() && host.sampled[doing as usize] > 0;
@@ -288,7 +293,7 @@ proptest! {
     fn no_sampled_cause_is_more_than_the_device_cannot_have_worked_meanwhile(
         still in any_still(), host in any_host()
     ) {
-        let host = Host { gaps: Vec::new(), feeders: Doings::default(), ..host };
+        let host = Host { gaps: Vec::new(), feeders: Doings::default(), shed: false, ..host };
         let causes = causes(still, &host);
         let certain = |doing: Doing| host.sampled[doing as usize].saturating_sub(still.used + still.others);
         for (doing, state) in [

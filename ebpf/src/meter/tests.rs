@@ -20,6 +20,10 @@ impl Names for One {
         self.watched
     }
 
+    fn is_shed(&self, _tgid: u32) -> bool {
+        !self.watched
+    }
+
     fn unwatched(&mut self) -> Vec<u32> {
         if self.watched { Vec::new() } else { vec![7] }
     }
@@ -168,6 +172,7 @@ fn nothing_is_said_of_processes_that_are_not_watched_but_that_they_are_there() {
         let calls = &probes.calls[0];
         assert_eq!((probes.calls.len(), calls.from_start, calls.last_call), (1, false, None));
         assert_eq!((calls.asked, calls.gaps.len(), calls.enqueued), (Asked::default(), 0, 1));
+        assert!(calls.shed);
     }
 }
 

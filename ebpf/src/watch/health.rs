@@ -14,8 +14,8 @@ const NAMED: usize = 3;
 const SHED: [(Wish, &str); 3] = [
     (
         Wish::Few,
-        "processes launch so often that probes would take more than 1 % of their threads' time; their calls are not \
-         probed for a while",
+        "processes launch so often that probes would take more than 1 % of their threads' time; their calls are probed \
+         for a few seconds now and then, which stand for the rest",
     ),
     (
         Wish::NoQuestions,
@@ -25,7 +25,7 @@ const SHED: [(Wish, &str); 3] = [
     (
         Wish::Nothing,
         "processes synchronise or record events so often that probes would take more than 1 % of their threads' time; \
-         they are not probed for a while",
+         they are probed for a few seconds now and then, which stand for the rest",
     ),
 ];
 

@@ -170,6 +170,10 @@ impl Fold {
                 }
                 self.post(&posting, &who, piece, &mut used, &mut held);
                 self.explain(posting.whys);
+                for (owner, habit) in posting.habits {
+                    let known = self.habits.entry((owner, device.clone()));
+                    known.and_modify(|known| known.renew(&habit)).or_insert(habit);
+                }
             }
             if let Some(state) = self.gpus.get_mut(id) {
                 state.elapsed += piece.nanos();
@@ -392,8 +396,14 @@ impl Fold {
 
     fn standing(&self, owner: &Owner, place: &Place<'_>) -> Standing {
         let end = place.window.during.end();
-        let seen = self.seen(owner, place);
-        let watched = self.watched.get(&(owner.clone(), place.device.clone()));
+        let mut seen = self.seen(owner, place);
+        let concerned = (owner.clone(), place.device.clone());
+        if let Some(host) = seen.as_mut().map(|seen| &mut seen.host).filter(|host| host.shed) {
+            let habit = self.habits.get(&concerned);
+            let habit = habit.and_then(|habit| habit.stands(&host.callers, place.piece.nanos(), end));
+            host.habit = habit.cloned().unwrap_or_default();
+        }
+        let watched = self.watched.get(&concerned);
         let since =
             watched.map_or(place.window.during.start(), |watched| watched.active.unwrap_or(watched.since));
         let quiet = end.since(since);

@@ -137,6 +137,7 @@ impl Snapshots {
             }
             for threads in probes.threads.iter().filter(|threads| feeders_of(&threads.scope)) {
                 add(&mut seen.host.feeders, threads.others, part);
+                add(&mut seen.host.callers, threads.callers, part);
             }
         }
         seen.host.alone = seen.processes.len() == 1;
@@ -150,6 +151,7 @@ impl Seen {
     fn take(&mut self, calls: &Calls, during: Interval, part: impl Fn(u64) -> u64) {
         self.processes.insert(calls.process.pid);
         self.from_start &= calls.from_start;
+        self.host.shed |= calls.shed;
         self.enqueued |= calls.enqueued > 0;
         self.launches = self
             .launches

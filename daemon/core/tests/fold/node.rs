@@ -207,6 +207,7 @@ impl Random {
             process: ProcessId { pid: HostPid(1 + self.small(12)), start: MonoNs(self.below(end)) },
             device,
             from_start: self.chance(50),
+            shed: self.chance(20),
             enqueued: self.below(3),
             last_call: self.chance(50).then(|| MonoNs(self.below(end + SECOND))),
             asked: Asked {

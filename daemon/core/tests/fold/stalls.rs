@@ -32,6 +32,7 @@ fn calls(pid: u32, gaps: &[Gap]) -> Calls {
         process: ProcessId { pid: HostPid(pid), start: MonoNs(2) },
         device: Some(whole(G)),
         from_start: false,
+        shed: false,
         enqueued: 100,
         last_call: None,
         asked: Asked { launches: 10, ..Asked::default() },
@@ -153,6 +154,65 @@ fn loaders_of_the_pod_say_what_the_trainer_waits_for() {
     let others = vec![threads("another", Doing::Cpu, 900), threads("p", Doing::Network, 900)];
     node.second(1, 40, &[7]).probed(1, vec![calls(7, &gaps)], others).tick(2000);
     assert_eq!(node.states("p"), [(State::Active, 400), (State::StalledNetwork, 600)]);
+}
+
+/// What a process leaves behind whose calls are let alone.
+fn shed(pid: u32) -> Calls {
+    Calls { shed: true, enqueued: 1, asked: Asked::default(), ..calls(pid, &[]) }
+}
+
+/// What the threads of a pod that call the driver did.
+fn callers(pod: &str, doing: Doing, ms: u64) -> Vec<Threads> {
+    let threads = threads(pod, doing, ms);
+    vec![Threads { callers: threads.others, others: threads.callers, ..threads }]
+}
+
+#[test]
+fn what_was_seen_last_stands_for_calls_that_are_let_alone() {
+    let mut node = Node::one();
+    let small = Gap { count: 30_000, ..gap(GapKind::Drained, 0, 600, Doing::Cpu) };
+    node.second(1, 40, &[7]).probed(1, vec![calls(7, &[small])], callers("p", Doing::Cpu, 900)).tick(2000);
+    let seen = [(State::Active, 400), (State::StalledLaunch, 600)];
+    assert_eq!(node.states("p"), seen);
+    node.second(2, 10, &[7]).probed(2, vec![shed(7)], callers("p", Doing::Cpu, 1000)).tick(3000);
+    assert_eq!(node.states("p"), [(State::Active, 500), (State::StalledLaunch, 1500)]);
+    node.second(3, 10, &[7]).probed(3, vec![calls(7, &[])], callers("p", Doing::Cpu, 1000)).tick(4000);
+    let unseen = (State::UnknownNoEvidence, 900);
+    assert_eq!(node.states("p"), [(State::Active, 600), (State::StalledLaunch, 1500), unseen]);
+}
+
+#[test]
+fn what_was_seen_last_does_not_stand_for_threads_that_wait_for_something_else_now() {
+    for (waits, stands) in [(100, true), (300, false)] {
+        let mut node = Node::one();
+        let gaps = [gap(GapKind::Drained, 10, 600, Doing::Cpu)];
+        node.second(1, 40, &[7]).probed(1, vec![calls(7, &gaps)], callers("p", Doing::Cpu, 600)).tick(2000);
+        node.second(2, 40, &[7]).probed(2, vec![shed(7)], callers("p", Doing::Network, waits)).tick(3000);
+        let cpu = if stands { 1200 } else { 600 };
+        assert!(node.states("p").contains(&(State::StalledCpu, cpu)), "{:?}", node.states("p"));
+    }
+}
+
+#[test]
+fn what_was_seen_long_ago_stands_for_nothing() {
+    let mut node = Node::one();
+    let gaps = [gap(GapKind::Drained, 10, 600, Doing::Cpu)];
+    node.second(1, 40, &[7]).probed(1, vec![calls(7, &gaps)], Vec::new()).tick(2000);
+    node.second(700, 40, &[7]).probed(700, vec![shed(7)], Vec::new()).tick(701_000);
+    assert!(node.states("p").contains(&(State::StalledCpu, 600)), "{:?}", node.states("p"));
+}
+
+#[test]
+fn what_a_process_did_is_another_owners_habit_no_more_than_its_own_on_another_device() {
+    let mut node = Node::new(
+        settings(),
+        gpu(G),
+        &[("p", whole(G), GrantPart::Whole), ("q", whole(G), GrantPart::Whole)],
+    );
+    let gaps = [gap(GapKind::Drained, 10, 600, Doing::Cpu)];
+    node.second(1, 0, &[7, 8]).probed(1, vec![calls(7, &gaps), shed(8)], Vec::new()).tick(3000);
+    node.second(2, 0, &[7, 8]).probed(2, vec![calls(7, &gaps), shed(8)], Vec::new()).tick(4000);
+    assert!(node.states("q").iter().all(|(state, _)| *state != State::StalledCpu), "{:?}", node.states("q"));
 }
 
 #[test]

@@ -1,0 +1,72 @@
+//! What an owner's lost time is made of, for the time in which its calls are let alone because they are too many.
+//!
+//! Such a process is probed for a few seconds of each minute. What was found then stands for the rest as long as its
+//! threads wait for nothing else than they did then: that is seen all the time.
+
+use std::collections::BTreeMap;
+
+use crate::probe::{Doing, Doings};
+use crate::stall::{Causes, Host};
+use crate::state::State;
+use crate::time::{MonoNs, SECOND};
+
+/// For how long it stands: a little longer than calls are let alone at most.
+const STANDS: u64 = 660 * SECOND;
+
+/// By how much of a stretch the waits of an owner's threads may differ: a fifth.
+const DIFFERS: u64 = 5;
+
+/// What threads do outside of the driver and never in it. Time in the driver is not told from the rest where calls are
+/// let alone.
+const TELLING: [Doing; 6] =
+    [Doing::DiskRead, Doing::DiskWrite, Doing::Network, Doing::Request, Doing::Memory, Doing::Timer];
+
+/// What an owner's time on a device was lost to while its calls were seen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Habit {
+    /// By state; each stretch counts half as much as the one after it.
+    amounts: BTreeMap<State, u64>,
+    /// Nanoseconds of these stretches, and what the threads that call did in them.
+    whole: u64,
+    callers: Doings,
+    until: MonoNs,
+}
+
+impl Habit {
+    /// From one stretch of `whole` nanoseconds that ended at `until`.
+    pub fn of(causes: &Causes, host: &Host, whole: u64, until: MonoNs) -> Self {
+        Self { amounts: causes.amounts.clone(), whole, callers: host.callers, until }
+    }
+
+    /// Takes in a newer stretch.
+    pub fn renew(&mut self, newer: &Self) {
+        for amount in self.amounts.values_mut().chain(&mut self.callers).chain([&mut self.whole]) {
+            *amount /= 2;
+        }
+        for (state, amount) in &newer.amounts {
+            let sum = self.amounts.entry(*state).or_default();
+            *sum = sum.saturating_add(*amount);
+        }
+        for (sum, amount) in self.callers.iter_mut().zip(newer.callers) {
+            *sum = sum.saturating_add(amount);
+        }
+        self.whole = self.whole.saturating_add(newer.whole);
+        self.until = newer.until;
+    }
+
+    /// What a stretch's lost time is taken to be made of, by state: nothing if this is too old, or if the threads that
+    /// call wait otherwise than they did.
+    pub fn stands(&self, callers: &Doings, whole: u64, at: MonoNs) -> Option<&BTreeMap<State, u64>> {
+        // A share differs by |a ÷ A − b ÷ B|; all of them by no more than a fifth.
+        let differs: u128 = TELLING
+            .into_iter()
+            .map(|doing| doing as usize)
+            .map(|at| {
+                let now = u128::from(callers[at]) * u128::from(self.whole);
+                now.abs_diff(u128::from(self.callers[at]) * u128::from(whole))
+            })
+            .fold(0, u128::saturating_add);
+        let alike = differs.saturating_mul(DIFFERS.into()) <= u128::from(self.whole) * u128::from(whole);
+        (alike && at.since(self.until) < STANDS).then_some(&self.amounts)
+    }
+}
