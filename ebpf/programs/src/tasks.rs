@@ -42,6 +42,7 @@ static NO_TASK: Task = Task {
     owed: 0,
     owed_since: 0,
     noted: 0,
+    begun: 0,
     calls: [0; kind::COUNT],
 };
 

@@ -43,10 +43,14 @@ fn woken<const BTF: bool>(sleeper: *const u8, context: *const core::ffi::c_void)
     let now = tasks::now();
     let began = cut(task, now);
     let by_thread = is_thread::<BTF>(context);
-    let known = if by_thread && tracked(waker) { TASKS.get_ptr(&waker) } else { None };
+    let known = if by_thread && tracked(waker) { TASKS.get_ptr_mut(&waker) } else { None };
     match known {
-        // SAFETY: a value of the map, of the thread that runs.
-        Some(known) => pass_on(task, unsafe { &*known }, waker, began, now),
+        Some(known) => {
+            // SAFETY: a value of the map, of the thread that runs.
+            let known = unsafe { &mut *known };
+            pass_on(task, known, waker, began, now);
+            known.begun = now;
+        }
         None if waits == doing::POLL => {
             let regs = registers::<BTF>(sleeper);
             let number: u64 = read(regs, ORIG_AX);
@@ -63,6 +67,9 @@ fn woken<const BTF: bool>(sleeper: *const u8, context: *const core::ffi::c_void)
             }
             task.owed += length;
         }
+    }
+    if by_thread {
+        task.begun = now;
     }
     task.since = now;
     task.doing = doing::CPU_WAIT;
@@ -99,7 +106,8 @@ fn is_thread<const BTF: bool>(context: *const core::ffi::c_void) -> bool {
     number as i64 >= 0
 }
 
-/// Divides a wait by what its waker did meanwhile. A function of its own, for the size of the programs.
+/// Divides a wait by what its waker did meanwhile, or for what it hands over if it began that earlier: the end of its
+/// work alone would not be like the whole. A function of its own, for the size of the programs.
 #[inline(never)]
 fn pass_on(task: &mut Task, waker: &Task, waker_tid: u32, began: u64, now: u64) {
     let mut began = began;
@@ -113,7 +121,11 @@ fn pass_on(task: &mut Task, waker: &Task, waker_tid: u32, began: u64, now: u64) 
     let Some(mix) = MIX.get_ptr_mut(0) else { return };
     // SAFETY: a value of a map, this CPU's; nothing else uses it.
     let mix = unsafe { &mut *mix };
-    history::mix(waker_tid, waker, now.saturating_sub(began), now, mix);
+    if waker.begun != 0 && waker.begun < began {
+        began = waker.begun;
+    }
+    let span = now.saturating_sub(began).min(LONGEST);
+    history::mix(waker_tid, waker, span, now, mix);
     let mut total = 0;
     for weight in mix.iter() {
         total += *weight;

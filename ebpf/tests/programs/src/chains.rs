@@ -179,6 +179,22 @@ pub fn run(name: &str) {
                 got.recv().unwrap();
             }
         }
+        // What we wait for was begun long before: the end of it is not like the whole.
+        "reading-ahead" => {
+            let mut far = Far::new(12);
+            let (from, orders) = channel();
+            std::thread::spawn(move || {
+                for _ in 0..rounds() {
+                    far.ask();
+                    compute(6);
+                    from.send(()).unwrap();
+                }
+            });
+            for _ in 0..rounds() {
+                std::thread::sleep(milliseconds(9));
+                orders.recv().unwrap();
+            }
+        }
         "two-kinds-in-turn" => {
             let mut far = Far::new(12);
             let (to_far, from_far) = thread(move || far.ask());
