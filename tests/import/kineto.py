@@ -8,8 +8,9 @@ from decimal import Decimal
 import cuda
 from problem import Problem
 
-CALLS = ("cuda_runtime", "cuda_driver")
-WORKS = {"kernel": "kernel", "gpu_memcpy": "copy", "gpu_memset": "memset"}
+# With the names that they had before PyTorch 1.13.
+CALLS = ("cuda_runtime", "cuda_driver", "Runtime")
+WORKS = {"kernel": "kernel", "gpu_memcpy": "copy", "gpu_memset": "memset", "Kernel": "kernel", "Memcpy": "copy", "Memset": "memset"}
 WAYS = {"HtoD": "bytes_to_device", "DtoH": "bytes_to_host"}
 
 
@@ -28,7 +29,7 @@ def read(path, notes):
     if not isinstance(events, list):
         raise Problem(f"read the CUDA trace {path}: it has no traceEvents; give what export_chrome_trace wrote")
     base = int(trace.get("baseTimeNanoseconds", 0)) if isinstance(trace, dict) else 0
-    devices = trace.get("deviceProperties", []) if isinstance(trace, dict) else []
+    devices = (trace.get("deviceProperties") or trace.get("computeProperties") or []) if isinstance(trace, dict) else []
     models = {device["id"]: device["name"] for device in devices if "id" in device and "name" in device}
 
     events = [event for event in events if isinstance(event, dict) and event.get("ph") == "X"]

@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
 """The importer's parts, each by facts that could be false."""
 
+import json
 import random
+import tempfile
 import unittest
 
 import cuda
 import gaps
+import kineto
 import lives
 import repair
 import sched_text
@@ -234,6 +237,43 @@ class Calls(unittest.TestCase):
         calls[1].end = 5
         kept = cuda.outermost(calls, names, Notes())
         self.assertEqual([(call.kind, call.start) for call in kept], [("launch", 0), ("other", 20), ("other", 40), ("graph", 50)])
+
+
+class Traces(unittest.TestCase):
+    """Events with the fields that PyTorch's profiler gives them, now and before 1.13."""
+
+    def read(self, head, call, work):
+        other = [{"ph": "M", "name": "process_name", "pid": "Spans", "tid": 0, "args": {"name": "x"}},
+                 {"ph": "s", "id": 1, "pid": 7, "tid": 7, "ts": 1.5, "cat": "ac2g", "name": "ac2g"},
+                 {"ph": "X", "cat": "Trace", "ts": 1.5, "dur": 300, "pid": "Spans", "tid": "PyTorch Profiler", "name": "x", "args": {}},
+                 {"ph": "i", "s": "g", "pid": "", "tid": "", "ts": 2, "name": "Record Window End"}]
+        with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+            json.dump({"schemaVersion": 1, **head, "traceEvents": [*other, call, work]}, file)
+            file.flush()
+            return kineto.read(file.name, Notes())
+
+    def test_a_trace_whose_times_count_from_an_instant(self):
+        trace = self.read(
+            {"deviceProperties": [{"id": 0, "name": "NVIDIA H100"}], "displayTimeUnit": "ms", "baseTimeNanoseconds": 1775078550000000000},
+            {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 392793, "tid": 392793, "ts": 88437691.729, "dur": 0.010,
+             "args": {"cbid": 211, "correlation": 1}},
+            {"ph": "X", "cat": "kernel", "name": "Kernel", "pid": 0, "tid": 1, "ts": 88437691.749, "dur": 0.020,
+             "args": {"queued": 0, "device": 0, "context": 0, "stream": 1, "correlation": 1, "grid": [1, 1, 1], "graph id": 0}})
+        made, done = trace.calls[0], trace.works[0]
+        self.assertEqual((made.kind, made.start, made.end, made.tgid), ("launch", 1775078638437691729, 1775078638437691739, 392793))
+        self.assertEqual((done.start, done.end, done.tgid, done.device), (1775078638437691749, 1775078638437691769, 392793, 0))
+        self.assertEqual((made.done, trace.wall, trace.models), (done.end, True, {0: "NVIDIA H100"}))
+
+    def test_an_older_trace_whose_threads_are_text(self):
+        trace = self.read(
+            {"computeProperties": [{"id": 0, "name": "Tesla V100"}]},
+            {"ph": "X", "cat": "Runtime", "name": "cudaMemcpyAsync", "pid": 24572, "tid": "24610", "ts": 1621401187235535, "dur": 19,
+             "args": {"cbid": 41, "correlation": 579, "external id": 170, "external ts": 1621401187235487}},
+            {"ph": "X", "cat": "Memcpy", "name": "Memcpy HtoD (Pageable -> Device)", "pid": 0, "tid": "stream 7", "ts": 1621401187235555,
+             "dur": 1, "args": {"device": 0, "context": 1, "stream": 7, "correlation": 579, "bytes": 4096}})
+        made, done = trace.calls[0], trace.works[0]
+        self.assertEqual((made.kind, made.start, made.tid), ("copy", 1621401187235535000, 24610))
+        self.assertEqual((done.way, done.bytes, made.done, trace.models), ("bytes_to_device", 4096, done.end, {0: "Tesla V100"}))
 
 
 class Pods(unittest.TestCase):
