@@ -3,8 +3,8 @@
 #
 # The study installs PyTorch once, into $ACCURACY_TORCH (target/accuracy-torch; 1.5 GiB, from PyPI), writes its raw result
 # to target/accuracy.jsonl and its tables into docs/accuracy.md. The quick part takes neither, and two minutes. As part
-# of CI it runs what the tests have built, and only a wrong leading cause is a fault: other programs of a machine that builds
-# cost points.
+# of CI it runs what the tests have built, and only a leading cause that is wrong in three runs is a fault: other programs of
+# a machine that builds cost points.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 target=${CARGO_TARGET_DIR:-$PWD/target}
