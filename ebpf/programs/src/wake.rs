@@ -126,6 +126,9 @@ fn pass_on(task: &mut Task, waker: &Task, waker_tid: u32, began: u64, now: u64) 
     }
     let span = now.saturating_sub(began).min(LONGEST);
     history::mix(waker_tid, waker, span, now, mix);
+    // Who waits for a thread that sleeps by the clock waits for that thread: nobody knows of any work to come.
+    mix[doing::LOCK as usize] += mix[doing::TIMER as usize];
+    mix[doing::TIMER as usize] = 0;
     let mut total = 0;
     for weight in mix.iter() {
         total += *weight;

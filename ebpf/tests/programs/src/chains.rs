@@ -206,6 +206,13 @@ pub fn run(name: &str) {
                 from_near.recv().unwrap();
             }
         }
+        "behind-a-sleeper" => {
+            let (to, from) = thread(|| std::thread::sleep(milliseconds(8)));
+            for _ in 0..rounds() {
+                to.send(()).unwrap();
+                from.recv().unwrap();
+            }
+        }
         // A wait that is cut by timeouts goes on.
         "lock-with-timeouts" => {
             let pair = Arc::new((Mutex::new(false), Condvar::new()));

@@ -6,7 +6,7 @@ use warpmeter_ebpf_tests::{chains, now, permitted};
 use crate::support::{Node, following_node};
 
 /// A chain, and what its sleeper's waits are made of: of what its workers say that they did, or all of one class.
-const CHAINS: [(&str, Option<u32>); 11] = [
+const CHAINS: [(&str, Option<u32>); 12] = [
     ("computing-process", None),
     ("reading-then-computing-thread", None),
     ("process-behind-thread", None),
@@ -14,6 +14,7 @@ const CHAINS: [(&str, Option<u32>); 11] = [
     ("two-kinds-in-turn", None),
     ("lock-with-timeouts", None),
     ("local-socket", None),
+    ("behind-a-sleeper", Some(doing::LOCK)),
     ("socket-made", Some(doing::NETWORK)),
     ("socket-accepted", Some(doing::REQUEST)),
     ("nothing", Some(doing::TIMER)),
