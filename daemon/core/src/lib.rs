@@ -19,6 +19,7 @@ pub mod inventory;
 pub mod ledger;
 pub mod lengths;
 pub mod level;
+pub mod occupancy;
 pub mod peak;
 pub mod posting;
 pub mod pressure;

@@ -325,6 +325,9 @@ pub(crate) fn random(seed: u64, windows: u64) -> (Settings, Vec<Sample>) {
                 part.engine = r.ratio();
                 part.sm_active = r.ratio();
                 part.sm_occupied = r.ratio();
+                (part.tensor, part.dram) = (r.ratio(), r.ratio());
+                let [integer, fp64, fp32, fp16] = std::array::from_fn(|_| r.ratio());
+                part.pipes = Pipes { integer, fp64, fp32, fp16 };
                 part.corroboration = Ppb::percent(r.small(101));
                 if r.chance(10) {
                     part.processes = None;
