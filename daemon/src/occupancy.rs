@@ -6,7 +6,7 @@
 use std::fmt::Write;
 
 use clap::Args;
-use warpmeter_core::occupancy::{Impossible, Launch, Limits, Occupancy, occupancy, one_more};
+use warpmeter_core::occupancy::{Impossible, Launch, Limiter, Limits, Occupancy, occupancy, one_more};
 
 /// A kernel's launch.
 #[derive(Debug, Args)]
@@ -56,7 +56,7 @@ fn describe(limits: &Limits, launch: Launch, found: &Occupancy) -> Vec<String> {
         ),
         format!("a block of {} threads is {} warps", launch.block, found.warps_per_block),
     ];
-    let limiters: Vec<&str> = found.limiters().map(|limiter| limiter.label()).collect();
+    let limiters: Vec<&str> = found.limiters().map(Limiter::label).collect();
     for (limiter, blocks) in found.blocks_by {
         let mark = if blocks == Some(found.blocks) { "  <- the least" } else { "" };
         let blocks = blocks.map_or_else(|| "not known".to_owned(), |blocks| format!("{blocks} blocks"));
