@@ -109,7 +109,7 @@ mod tests {
     }
 
     /// The driver's clock and bus width stand in where no sheet is known: so they have to give what the sheets give.
-    /// HBM3e is run slower than its clock would allow (H200).
+    /// Sheets round, those of HBM3 and HBM3e most.
     #[test]
     fn the_bus_gives_what_the_data_sheets_say_to_within_three_percent() {
         let known = [
