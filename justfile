@@ -20,6 +20,10 @@ ci: test readers fmt lint doc layers generated rules chart deny
 readers:
     tests/simgpu/readers.sh
 
+# Theoretical occupancy beside NVIDIA's own calculator, which is fetched from PyPI (needs g++).
+occupancy-check:
+    tests/occupancy/check.sh
+
 # Recordings of other tools, imported and replayed: each must come to its truth.
 import-check:
     tests/import/test.sh

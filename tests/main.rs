@@ -33,6 +33,7 @@ mod prices;
 mod probes;
 mod processes;
 mod release;
+mod rooflines;
 mod rows;
 mod sampled;
 mod scraped;

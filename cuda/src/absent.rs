@@ -180,6 +180,7 @@ mod tests {
             pci_bus_id: pci_bus_id.to_owned(),
             model: String::new(),
             memory_bytes: None,
+            memory_bus: None,
             down: None,
             mig: None,
             authority: Authority::default(),

@@ -1,6 +1,6 @@
 //! Averages from GPM: two samples of a device's counters, a period apart.
 
-use warpmeter_core::fact::{Discard, Level, Volume};
+use warpmeter_core::fact::{Discard, Level, Pipes, Volume};
 
 use crate::nvml::Fault;
 use crate::nvml::sys::{Device, GpmBuffer, GpmSample, Values};
@@ -12,10 +12,16 @@ const ENGINE: u32 = 1;
 const SM_ACTIVE: u32 = 2;
 /// Percent of the warps that could be resident.
 const SM_OCCUPIED: u32 = 3;
+/// Percent of time with integer operations under way.
+const INTEGER: u32 = 4;
 /// Percent of time with a tensor pipe active.
 const TENSOR: u32 = 5;
 /// Percent of the DRAM's peak bandwidth.
 const DRAM: u32 = 10;
+/// Percent of time with floating-point operations of a width under way, beside those of tensor pipes.
+const FP64: u32 = 11;
+const FP32: u32 = 12;
+const FP16: u32 = 13;
 /// MiB/s from this GPU, and to it, over PCIe.
 const PCIE_TRANSMIT: u32 = 20;
 const PCIE_RECEIVE: u32 = 21;
@@ -27,8 +33,8 @@ const CYCLES_ELAPSED: u32 = 248;
 const CYCLES_ACTIVE: u32 = 249;
 
 /// What a compute device is asked.
-pub(crate) const COMPUTE: [u32; 7] =
-    [ENGINE, SM_ACTIVE, SM_OCCUPIED, TENSOR, DRAM, CYCLES_ELAPSED, CYCLES_ACTIVE];
+pub(crate) const COMPUTE: [u32; 11] =
+    [ENGINE, SM_ACTIVE, SM_OCCUPIED, INTEGER, TENSOR, DRAM, FP64, FP32, FP16, CYCLES_ELAPSED, CYCLES_ACTIVE];
 /// What a board is asked.
 pub(crate) const LINKS: [u32; 4] = [PCIE_TRANSMIT, PCIE_RECEIVE, NVLINK_RECEIVE, NVLINK_TRANSMIT];
 
@@ -60,6 +66,7 @@ pub(crate) struct Levels {
     pub(crate) sm_occupied: Option<Level>,
     pub(crate) tensor: Option<Level>,
     pub(crate) dram: Option<Level>,
+    pub(crate) pipes: Pipes,
 }
 
 /// Traffic of one board.
@@ -92,6 +99,7 @@ enum SmSource {
 fn levels(values: &Values, sm: SmSource, sieve: &mut Sieve) -> Levels {
     let mut ratio = |id| value(values, id).and_then(|percent| sieve.ratio(percent)).map(Level::Ratio);
     let [engine, sm_occupied, tensor, dram] = [ENGINE, SM_OCCUPIED, TENSOR, DRAM].map(&mut ratio);
+    let [integer, fp64, fp32, fp16] = [INTEGER, FP64, FP32, FP16].map(&mut ratio);
     let sm_active = match sm {
         SmSource::Percent => ratio(SM_ACTIVE),
         SmSource::Cycles(None | Some((_, 0))) => None,
@@ -101,7 +109,8 @@ fn levels(values: &Values, sm: SmSource, sieve: &mut Sieve) -> Levels {
         }
         SmSource::Cycles(Some((active, elapsed))) => Some(Level::Cycles { active, elapsed }),
     };
-    Levels { engine, sm_active, sm_occupied, tensor, dram }
+    let pipes = Pipes { integer, fp64, fp32, fp16 };
+    Levels { engine, sm_active, sm_occupied, tensor, dram, pipes }
 }
 
 /// Traffic from one answer.
@@ -322,12 +331,15 @@ mod tests {
             (ENGINE, Ok(80.0)),
             (SM_ACTIVE, Ok(60.0)),
             (SM_OCCUPIED, Err(NOT_SUPPORTED)),
+            (FP32, Ok(30.0)),
+            (FP64, Err(NOT_SUPPORTED)),
             (DRAM, Ok(f64::NAN)),
         ];
         let mut sieve = Sieve::default();
         let levels = levels(&values, SmSource::Percent, &mut sieve);
         assert_eq!((levels.engine, levels.sm_active), (ratio(80), ratio(60)));
         assert_eq!((levels.sm_occupied, levels.tensor, levels.dram), (None, None, None));
+        assert_eq!(levels.pipes, Pipes { fp32: ratio(30), ..Pipes::default() });
         assert_eq!(
             sieve.drain(),
             [warpmeter_core::fact::Fact::Discarded { reason: Discard::NotANumber, count: 1 }]

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use warpmeter_core::identity::{GpuId, MigId};
-use warpmeter_core::inventory::{self, Authority, Counter};
+use warpmeter_core::inventory::{self, Authority, Counter, MemoryBus};
 use warpmeter_core::time::MonoNs;
 
 use crate::board;
@@ -88,6 +88,8 @@ impl Gpu {
     pub(crate) fn open(device: Device, pci_bus_id: &str, index: u32) -> Result<Self, Fault> {
         let uuid = device.uuid()?;
         let now = clock::now();
+        let clock = device.highest_memory_clock().ok();
+        let bus = clock.zip(device.memory_bus_bits().ok());
         let mut gpu = Self {
             info: inventory::Gpu {
                 id: GpuId::new(uuid),
@@ -96,6 +98,7 @@ impl Gpu {
                 pci_bus_id: pci_bus_id.to_owned(),
                 model: device.name().unwrap_or_default(),
                 memory_bytes: None,
+                memory_bus: bus.map(|(clock_mhz, bits)| MemoryBus { clock_mhz, bits }),
                 down: None,
                 mig: None,
                 authority: Authority::default(),

@@ -59,6 +59,7 @@ fn parse(text: &str, pci_bus_id: &str, down: &str) -> Option<Gpu> {
         pci_bus_id: pci_bus_id.to_owned(),
         model: field("Model").unwrap_or_default().to_owned(),
         memory_bytes: None,
+        memory_bus: None,
         down: Some(down.to_owned()),
         mig: None,
         authority: Authority::default(),

@@ -10,7 +10,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 
 use crate::config::{Config, ConfigError};
-use crate::{bpf, check, control, nvidia, recording, run};
+use crate::{bpf, check, control, nvidia, occupancy, recording, run};
 
 /// Says where paid GPU time goes, per pod: useful work, stalls and idleness, and what each costs.
 #[derive(Debug, Parser)]
@@ -81,6 +81,8 @@ enum Command {
         /// Its UID, NAMESPACE/NAME, or its name if no other pod of the node has that.
         pod: String,
     },
+    /// Say how many warps of a kernel an SM can hold at most, and what limits them. Needs no GPU and no daemon.
+    Occupancy(occupancy::Arguments),
     /// A source process; started by `run` and of no use otherwise.
     #[command(hide = true)]
     Nvidia {
@@ -182,6 +184,7 @@ fn dispatch(command: Command, prefix: Vec<OsString>) -> Result<(), Box<dyn std::
         }
         Command::Resume { common } => tell(&common.load()?, "resume")?,
         Command::Explain { common, pod } => tell(&common.load()?, &format!("explain {pod}"))?,
+        Command::Occupancy(arguments) => print(&occupancy::explain(&arguments)?)?,
         Command::Nvidia { orders } => nvidia::run_child(&orders)?,
         Command::Bpf { orders } => bpf::run_child(&orders)?,
     }

@@ -2,6 +2,7 @@
 
 mod cupti;
 mod http;
+mod peak;
 mod price;
 mod reader;
 mod values;
@@ -190,6 +191,7 @@ impl Config {
                 _ => false,
             }),
             "price" => price::read(section, &mut config.price, &mut price_api),
+            "peak" => peak::read(section, &mut config.settings.peaks),
             _ => false,
         })?;
         config.price.api = price_api.then(|| names.clone());

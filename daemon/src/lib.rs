@@ -17,6 +17,7 @@ pub mod host;
 pub mod kubelet;
 pub mod names;
 pub mod nvidia;
+mod occupancy;
 pub mod pipeline;
 pub mod pods;
 pub mod prices;

@@ -115,6 +115,10 @@ pub enum Unit {
     Currency,
     /// Bytes.
     Bytes,
+    /// Bytes per second.
+    BytesPerSecond,
+    /// Floating-point operations per second.
+    FlopsPerSecond,
     /// Joules.
     Joules,
     /// Watts.
@@ -144,6 +148,8 @@ impl Unit {
             Self::Timestamp => "seconds since 1970",
             Self::Currency => "currency units",
             Self::Bytes => "bytes",
+            Self::BytesPerSecond => "bytes per second",
+            Self::FlopsPerSecond => "operations per second",
             Self::Joules => "joules",
             Self::Watts => "watts",
             Self::Celsius => "°C",

@@ -1,6 +1,8 @@
 //! Where a pod's figures come from: `/status/pods/UID` as JSON, and the same in words. Not an API: fields and words may
 //! change in any release.
 
+mod roofline;
+
 use std::collections::BTreeMap;
 
 use serde::Serialize;
@@ -12,6 +14,7 @@ use warpmeter_core::stall::Rule;
 use warpmeter_core::state::{Class, State};
 use warpmeter_core::view::{PodView, View};
 
+use self::roofline::WhileActive;
 use crate::units;
 
 /// Parts smaller than this are not worth words.
@@ -84,6 +87,10 @@ struct WindowJson {
     use_evidence: &'static str,
     allocation_evidence: &'static str,
     ground: &'static str,
+    /// The roofline class of what it did; none if it did nothing.
+    roofline: Option<&'static str>,
+    /// Shares of peaks while the device was active; none where they are not the pod's own.
+    while_active: Option<WhileActive>,
     /// Seconds by `state/cause`.
     states: BTreeMap<String, f64>,
     /// Seconds of the node's time by `state/cause` and rule.
@@ -135,6 +142,8 @@ fn window(view: &View, why: &Why) -> WindowJson {
         use_evidence: why.use_evidence.label(),
         allocation_evidence: why.allocation_evidence.label(),
         ground: why.ground.label(),
+        roofline: why.roofline.map(|found| found.bound().label()),
+        while_active: why.roofline.as_ref().and_then(WhileActive::of),
         states: why.states.iter().map(|(state, nanos)| (name(*state), units::seconds(*nanos))).collect(),
         rules,
     }
@@ -215,6 +224,7 @@ fn on_device(view: &View, recent: &Recent<'_>, lines: &mut Vec<String>) {
         let why = because(recent, state, engine, processes);
         lines.push(format!("  {:3.0} % {}: {why}", share * 100.0, name(state)));
     }
+    roofline::words(view, recent, lines);
 }
 
 /// Why a state has what it has.

@@ -97,3 +97,8 @@ pub(crate) const fn millijoules(micro: u64) -> f64 {
 pub(crate) fn per_second(number: u128, nanos: u64) -> Option<f64> {
     (nanos > 0).then(|| number as f64 / seconds(nanos))
 }
+
+/// Gigabytes (10⁹) of so many bytes.
+pub(crate) const fn gigabytes(bytes: u64) -> f64 {
+    bytes as f64 / 1e9
+}

@@ -8,7 +8,7 @@ use warpmeter::config::Level;
 use warpmeter::host::cgroup;
 use warpmeter::kubelet::{KubeletOptions, KubeletSource};
 use warpmeter_core::fact::{
-    Board, Fact, Health, HealthState, Holder, Level as Counter, Opened, Part, Process, ProcessSample,
+    Board, Fact, Health, HealthState, Holder, Level as Counter, Opened, Part, Pipes, Process, ProcessSample,
     ProcessUse, Reading, Sample, Source,
 };
 use warpmeter_core::fold::Fold;
@@ -207,6 +207,7 @@ fn part(mig: Option<MigId>, work: Option<&&Work<'_>>) -> Part {
         sm_occupied: level(percent / 4),
         tensor: level(0),
         dram: level(0),
+        pipes: Pipes::default(),
         memory_used: Some(processes.iter().map(|(_, _, mib)| mib << 20).sum()),
         processes: Some(processes.iter().map(holder).collect()),
     }
@@ -226,6 +227,7 @@ pub fn gpu(number: usize, minor: u32) -> Gpu {
         pci_bus_id: format!("00000000:{number:02X}:00.0"),
         model: "NVIDIA H100 80GB HBM3".into(),
         memory_bytes: Some(80 << 30),
+        memory_bus: None,
         down: None,
         mig: None,
         authority: Authority {

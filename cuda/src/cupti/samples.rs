@@ -8,7 +8,7 @@
 
 use std::collections::VecDeque;
 
-use warpmeter_core::fact::{Discard, Level, Volume};
+use warpmeter_core::fact::{Discard, Level, Pipes, Volume};
 use warpmeter_core::ratio::Ppb;
 use warpmeter_core::time::{Interval, MonoNs, SECOND};
 
@@ -173,7 +173,8 @@ impl Samples {
         }
         let level = |sum: Option<u64>| sum.map(|active| Level::Cycles { active, elapsed: covered });
         let [sm_active, sm_occupied, tensor, dram] = sums.map(level);
-        Levels { engine: None, sm_active, sm_occupied, tensor, dram }
+        // The pass has no room for the other pipes.
+        Levels { engine: None, sm_active, sm_occupied, tensor, dram, pipes: Pipes::default() }
     }
 
     /// What went over PCIe since the first sample.

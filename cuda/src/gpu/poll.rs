@@ -190,6 +190,7 @@ fn part(unit: &Unit, levels: Levels) -> Part {
         sm_occupied: levels.sm_occupied,
         tensor: levels.tensor,
         dram: levels.dram,
+        pipes: levels.pipes,
         memory_used: None,
         processes: None,
     }

@@ -1,6 +1,7 @@
 //! A GPU whose SM figures come from sampling its performance monitor.
 
 use warpmeter_core::fact::Part;
+use warpmeter_core::inventory::MemoryBus;
 use warpmeter_core::time::Interval;
 
 use super::Gpu;
@@ -21,9 +22,7 @@ impl Gpu {
             self.lasting.insert(reason.to_owned());
             return false;
         }
-        let clock = self.device.highest_memory_clock().ok();
-        self.peak =
-            clock.zip(self.device.memory_bus_bits().ok()).map(|(clock_mhz, bits)| Peak { clock_mhz, bits });
+        self.peak = self.info.memory_bus.map(|MemoryBus { clock_mhz, bits }| Peak { clock_mhz, bits });
         self.samples = Some(Samples::default());
         true
     }
@@ -43,8 +42,9 @@ impl Gpu {
     /// know: an authority is not exchanged for one stretch.
     pub(super) fn sample(&mut self, during: Interval, part: &mut Part) {
         let Some(samples) = self.samples.as_mut() else { return };
-        let Levels { engine: _, sm_active, sm_occupied, tensor, dram } = samples.over(during);
+        let Levels { engine: _, sm_active, sm_occupied, tensor, dram, pipes } = samples.over(during);
         (part.sm_active, part.sm_occupied, part.tensor, part.dram) = (sm_active, sm_occupied, tensor, dram);
+        part.pipes = pipes;
     }
 
     /// The traffic of the board: the monitor's where nothing else gives it.

@@ -4,8 +4,8 @@
 
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use warpmeter_core::fact::{
-    Board, Container, DeviceRef, Fact, Grant, GrantPart, Health, HealthState, Holder, Level, Part, Pod,
-    PodInfo, Pods, Process, ProcessSample, ProcessUse, Reading, Replicas, Sample, Source,
+    Board, Container, DeviceRef, Fact, Grant, GrantPart, Health, HealthState, Holder, Level, Part, Pipes,
+    Pod, PodInfo, Pods, Process, ProcessSample, ProcessUse, Reading, Replicas, Sample, Source,
 };
 use warpmeter_core::fold::Fold;
 use warpmeter_core::identity::{ContainerId, GpuId, HostPid, MigId, PodUid, ProcessId, Scope};
@@ -45,6 +45,7 @@ fn inventory(in_mig: bool) -> Fact {
         pci_bus_id: format!("00000000:{index:02x}:00.0"),
         model: "NVIDIA H100 80GB HBM3".into(),
         memory_bytes: Some(80 << 30),
+        memory_bus: None,
         down: None,
         mig: in_mig.then(|| Mig {
             slices: 7,
@@ -104,6 +105,7 @@ fn part(gpu: u32, instance: Option<u32>) -> Part {
         sm_occupied: level(30),
         tensor: level(20),
         dram: level(40),
+        pipes: Pipes { integer: level(10), fp64: level(0), fp32: level(15), fp16: level(5) },
         memory_used: Some(8 << 30),
         processes: Some(holders(gpu, instance)),
     }

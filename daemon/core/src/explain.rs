@@ -2,10 +2,12 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Add;
 use std::sync::Arc;
 
 use crate::identity::{DeviceId, Owner, PodUid, ProcessId};
 use crate::probe::{Doings, Waits};
+use crate::roofline::{Blind, Bound, Loads, Roofline};
 use crate::stall::{Causes, Rule, Still};
 use crate::state::State;
 use crate::time::{Interval, MonoNs, SECOND};
@@ -74,6 +76,8 @@ pub struct Why {
     pub rules: Option<Causes>,
     /// How long the device ran, in the node's time.
     pub still: Option<Still>,
+    /// What bounded its work, where it did any.
+    pub roofline: Option<Roofline>,
 }
 
 /// What is kept of a pod.
@@ -163,6 +167,18 @@ impl Recent<'_> {
     pub fn ground(&self, state: State) -> Option<Ground> {
         let has = |why: &&&Why| why.states.iter().any(|(of, _)| *of == state);
         self.windows.iter().rev().find(has).map(|why| why.ground)
+    }
+
+    /// Used nanoseconds by what bounded the work, largest first, and why it is unknown where it is.
+    pub fn bounds(&self) -> Vec<(Result<Bound, Blind>, u64)> {
+        let of = |why: &&Why| Some((why.roofline?.found, why.used?));
+        largest_first(self.windows.iter().filter_map(of))
+    }
+
+    /// What the device's counters say of the windows of which a bound is known; none if it is of none.
+    pub fn loads(&self) -> Option<Loads> {
+        let known = self.windows.iter().filter_map(|why| why.roofline).filter(|found| found.found.is_ok());
+        known.map(|roofline| roofline.loads).reduce(Add::add)
     }
 
     /// Nanoseconds of the windows.

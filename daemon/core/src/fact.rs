@@ -123,10 +123,39 @@ pub struct Part {
     pub tensor: Option<Level>,
     /// DRAM bandwidth used ÷ its peak.
     pub dram: Option<Level>,
+    /// The SMs' other pipes active.
+    #[serde(default, skip_serializing_if = "Pipes::is_empty")]
+    pub pipes: Pipes,
     /// Memory in use, in bytes.
     pub memory_used: Option<u64>,
     /// Processes with a context now; none if the driver did not say.
     pub processes: Option<Vec<Holder>>,
+}
+
+/// How active the SMs' pipes beside the tensor pipes were, each as a share of what it could have been.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Pipes {
+    /// Integer operations.
+    pub integer: Option<Level>,
+    /// 64-bit floating point.
+    pub fp64: Option<Level>,
+    /// 32-bit floating point.
+    pub fp32: Option<Level>,
+    /// 16-bit floating point.
+    pub fp16: Option<Level>,
+}
+
+impl Pipes {
+    /// Whether none was counted.
+    pub fn is_empty(&self) -> bool {
+        self.all().into_iter().all(Option::is_none)
+    }
+
+    /// Each of them.
+    pub const fn all(&self) -> [&Option<Level>; 4] {
+        [&self.integer, &self.fp64, &self.fp32, &self.fp16]
+    }
 }
 
 /// How a source gave an average ratio.

@@ -39,12 +39,37 @@ pub struct Gpu {
     pub model: String,
     /// Memory of the whole GPU in bytes.
     pub memory_bytes: Option<u64>,
+    /// How fast its memory is, if the driver says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_bus: Option<MemoryBus>,
     /// Why it cannot be read, if it cannot.
     pub down: Option<String>,
     /// How it is divided, in MIG mode.
     pub mig: Option<Mig>,
     /// Which counter gives which quantity.
     pub authority: Authority,
+}
+
+/// What the driver says of the bus between a GPU and its memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct MemoryBus {
+    /// Its highest clock, in MHz.
+    pub clock_mhz: u32,
+    /// Its width, in bits.
+    pub bits: u32,
+}
+
+impl MemoryBus {
+    /// No memory is as fast: ten times today's fastest.
+    const LIMIT: u64 = 100_000_000_000_000;
+
+    /// Bytes per second at two transfers a cycle, as all memory of GPUs has them by the driver's clock; none if that
+    /// cannot be.
+    pub fn bandwidth(self) -> Option<u64> {
+        // 2 × MHz × bits ÷ 8 are bytes in a microsecond.
+        let rate = u64::from(self.clock_mhz).checked_mul(self.bits.into())?.checked_mul(250_000)?;
+        (1..=Self::LIMIT).contains(&rate).then_some(rate)
+    }
 }
 
 /// The division of a GPU in MIG mode.

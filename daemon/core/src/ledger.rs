@@ -12,6 +12,7 @@ use crate::identity::{DeviceId, Owner};
 use crate::lengths::GapLengths;
 use crate::price::{Money, Price};
 use crate::probe::{Asked, Calls};
+use crate::roofline::Bound;
 use crate::state::{Class, DeviceState, State};
 use crate::time::MonoNs;
 use crate::view::{Activity, Evidence, Usage};
@@ -50,6 +51,8 @@ pub struct Posting {
     pub owner_activity: Vec<(Owner, Activity)>,
     /// Each owner's SM activity with idle tensor pipes and DRAM.
     pub low_intensity: Vec<(Owner, u64)>,
+    /// What bounded the work of those who used the device.
+    pub bound: Bound,
     /// How many holders' gaps leave less time than the device ran for them.
     pub contradicted: u64,
     /// Why each pod's time is what it is.
@@ -75,6 +78,8 @@ pub struct Account {
     pub activity: Activity,
     /// SM activity with idle tensor pipes and DRAM.
     pub low_intensity: Option<u64>,
+    /// Used nanoseconds by what bounded the work, in the order of [`Bound::ALL`]; they sum to `used`.
+    pub bounds: [u64; Bound::COUNT],
     /// Microjoules.
     pub energy_uj: Option<u64>,
     /// What they cost, once a price was known.
@@ -190,6 +195,7 @@ impl Ledger {
             let account =
                 self.accounts.entry(owner.clone()).or_default().entry(posting.device.clone()).or_default();
             account.used += amount;
+            account.bounds[posting.bound.index()] += amount;
             account.use_evidence[posting.use_evidence as usize] += amount;
             if !posting.allocated.iter().any(|(holder, _)| holder == owner) {
                 account.borrowed += amount;

@@ -11,6 +11,7 @@ use crate::identity::{DeviceId, Owner};
 use crate::ledger::Posting;
 use crate::level::average;
 use crate::price::Price;
+use crate::roofline::{Bound, Loads, Roofline};
 use crate::split::Split;
 use crate::stall::{self, Host, Still};
 use crate::state::{Progress, Situation, divide};
@@ -78,6 +79,14 @@ impl Stretch<'_> {
         let used = activity.engine.map(|engine| {
             attribute(engine, self.budget, self.who, self.held, self.times.as_ref(), self.equal_split)
         });
+        let roofline = used.as_ref().map(|used| {
+            let busiest = part.map(|part| &part.pipes).filter(|_| !self.conflict).and_then(|pipes| {
+                let amounts = pipes.all().map(amount);
+                // The busiest may be one that is not counted.
+                amounts.into_iter().collect::<Option<Vec<u64>>>()?.into_iter().max()
+            });
+            Roofline::of(loads(self.budget, &activity, busiest), alone(used))
+        });
 
         let mut allocated = Vec::new();
         let (mut whys, mut habits) = (Vec::new(), Vec::new());
@@ -107,6 +116,7 @@ impl Stretch<'_> {
                             ground,
                             still: used.as_ref().map(|used| self.still(&owner, used)),
                             rules: situation.causes.filter(|_| ground == Ground::Causes),
+                            roofline: roofline.filter(|_| situation.used.is_some_and(|used| used > 0)),
                         });
                     }
                     allocated.push((owner, states));
@@ -151,6 +161,7 @@ impl Stretch<'_> {
             activity,
             owner_activity,
             low_intensity,
+            bound: roofline.map_or(Bound::Unknown, |roofline| roofline.bound()),
             contradicted,
             whys,
             habits,
@@ -212,6 +223,17 @@ impl Stretch<'_> {
 fn disproved(still: Still, host: &Host, launches: u64) -> bool {
     let quiet = still.used.saturating_add(still.others) < still.whole / 1000;
     quiet && launches > 0 && host.waited.saturating_sub(host.copies) > still.whole / 10
+}
+
+/// Whether all of a device's work is known to be one owner's, so that its counters are that owner's too.
+fn alone(used: &Used) -> bool {
+    let users = used.shares.iter().filter(|(_, amount)| *amount > 0).count();
+    users == 1 && used.unattributed == 0 && used.evidence != Evidence::Assumed
+}
+
+fn loads(whole: u64, activity: &Activity, vector: Option<u64>) -> Loads {
+    let Activity { engine, sm_active, sm_occupied, tensor, dram } = *activity;
+    Loads { whole, engine: engine.unwrap_or(0), sm_active, sm_occupied, dram, tensor, vector }
 }
 
 /// Whether SMs were active (from a tenth on) while tensor pipes and DRAM did next to nothing (up to a hundredth

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::peak::Peaks;
 use crate::price::Prices;
 use crate::time::SECOND;
 
@@ -35,6 +36,9 @@ pub struct Settings {
     pub redistribute: bool,
     /// Prices.
     pub prices: Prices,
+    /// Peaks of GPUs by words of their product names.
+    #[serde(default, skip_serializing_if = "Peaks::is_empty")]
+    pub peaks: Peaks,
 }
 
 impl Default for Settings {
@@ -52,6 +56,7 @@ impl Default for Settings {
             equal_split: false,
             redistribute: false,
             prices: Prices::default(),
+            peaks: Peaks::default(),
         }
     }
 }

@@ -9,10 +9,12 @@ use crate::fact::{Board, Discard, HealthState, Own, Source};
 use crate::identity::{DeviceId, GpuId, Owner, PodUid};
 use crate::inventory::{Driver, Gpu, Instance};
 use crate::lengths::GapLengths;
+use crate::peak::Peak;
 use crate::pressure::{Corroboration, PressureTotals};
 use crate::price::{Money, Price, Quote};
 use crate::probe::{Asked, ThreadTotals};
 use crate::ratio::Ppb;
+use crate::roofline::Bound;
 use crate::state::{Class, DeviceState, State};
 use crate::time::MonoNs;
 
@@ -74,6 +76,10 @@ pub struct GpuView {
     pub totals: BoardTotals,
     /// Price of the whole GPU per hour now, and who says so.
     pub quote: Option<Quote>,
+    /// Peak bandwidth of its memory in bytes per second.
+    pub dram_peak: Option<Peak>,
+    /// Peak rate of its tensor pipes in dense 16-bit operations per second.
+    pub tensor_peak: Option<Peak>,
     /// XIDs since the start, in order of number.
     pub xids: Vec<(u64, u64)>,
     /// When its last reading ended; none before the first.
@@ -219,6 +225,8 @@ pub struct AccountView {
     pub activity: Activity,
     /// Nanoseconds of SM activity while tensor pipes and DRAM did next to nothing.
     pub low_intensity: Option<u64>,
+    /// Used nanoseconds by what bounded the work, in the order of [`Bound::ALL`]; they sum to `used`.
+    pub bounds: [u64; Bound::COUNT],
     /// Microjoules, by its part of the device's use.
     pub energy_uj: Option<u64>,
     /// What they cost, as far as a price was known.

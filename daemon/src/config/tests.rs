@@ -1,6 +1,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use warpmeter_core::peak::Stated;
 use warpmeter_core::price::{BuiltIn, Capacity, Price, Quote};
 use warpmeter_cuda::Architecture;
 
@@ -96,6 +97,9 @@ fn every_key_is_taken() {
         residual = 0
         as_of = 2025-01-31
         source = "invoice 7"
+        [peak]
+        H20 = { dram_gigabytes_per_second = 4000, tensor_teraflops = 148.5 }
+        "RTX 4000" = { dram_gigabytes_per_second = 360.5 }
         "#,
     )
     .unwrap();
@@ -115,6 +119,9 @@ fn every_key_is_taken() {
         (500_000_000, 100_000_000, 600_000_000_000)
     );
     assert!(settings.redistribute && settings.equal_split);
+    let stated = |dram, tensor| Stated { dram, tensor };
+    let h20 = ("H20".to_owned(), stated(Some(4_000_000_000_000), Some(148_500_000_000_000)));
+    assert_eq!(settings.peaks, [h20, ("RTX 4000".to_owned(), stated(Some(360_500_000_000), None))]);
     assert_eq!(config.pods, Pods::File("/etc/pods.toml".into()));
     assert_eq!((config.kubelet.resources.len(), config.kubelet.deadline), (2, Duration::from_secs(1)));
     let names = config.names.unwrap();
@@ -311,4 +318,21 @@ fn probes_are_attached_where_they_work_always_never_or_replaced_by_samples() {
     }
     let problems = Config::parse("[bpf]\nenabled = \"sample\"\n").unwrap_err();
     assert!(problems[0].to_string().contains("\"proc\""), "{problems:?}");
+}
+
+#[test]
+fn a_peak_is_a_rate_above_nothing_of_a_model() {
+    let found = problems(
+        "[peak]\nH100 = 3350\nA100 = { dram_gigabytes_per_second = 0, tensor = 1 }\nfoo = { tensor_teraflops = 1 }\n",
+    );
+    let begins = [
+        "2:8 `H100` in [peak]: wants a table",
+        "3:38 `dram_gigabytes_per_second` in [peak.A100]",
+        "3:41 unknown key `tensor`",
+    ];
+    for (problem, beginning) in found.iter().zip(begins) {
+        assert!(problem.starts_with(beginning), "{problem}");
+    }
+    assert!(found[3].contains("unknown key `foo` in [peak]"), "{found:?}");
+    assert_eq!(found.len(), 4, "{found:?}");
 }

@@ -184,6 +184,11 @@ pub(super) fn amount(value: &DeValue<'_>) -> Parsed<u64> {
     millionths(value, "an amount from 0 to 1000000000 such as 30000", 0..=1_000_000_000_000_000)
 }
 
+/// A rate in millionths of its unit: of any size that a GPU can have, and never 0.
+pub(super) fn rate(value: &DeValue<'_>) -> Parsed<u64> {
+    millionths(value, "a number above 0 and up to 1000000 such as 3350", 1..=1_000_000_000_000)
+}
+
 /// A number of years in millionths.
 pub(super) fn years(value: &DeValue<'_>) -> Parsed<u64> {
     millionths(value, "a number of years from 0.1 to 100 such as 4", 100_000..=100_000_000)

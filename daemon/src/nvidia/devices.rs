@@ -157,6 +157,7 @@ mod tests {
             pci_bus_id: format!("bus:{index}"),
             model: "NVIDIA H100".into(),
             memory_bytes: None,
+            memory_bus: None,
             down: down.map(str::to_owned),
             mig: None,
             authority: Authority::default(),

@@ -2,7 +2,7 @@
 
 use std::sync::mpsc::channel;
 
-use warpmeter_core::fact::{Board, Holder, Part, Reading};
+use warpmeter_core::fact::{Board, Holder, Part, Pipes, Reading};
 use warpmeter_core::inventory::{Authority, Gpu, Inventory};
 use warpmeter_core::time::Interval;
 
@@ -16,6 +16,7 @@ fn gpu(name: &str, down: Option<&str>) -> Gpu {
         pci_bus_id: name.into(),
         model: String::new(),
         memory_bytes: None,
+        memory_bus: None,
         down: down.map(str::to_owned),
         mig: None,
         authority: Authority::default(),
@@ -35,6 +36,7 @@ fn reading(name: &str, pids: &[u32]) -> Fact {
         sm_occupied: None,
         tensor: None,
         dram: None,
+        pipes: Pipes::default(),
         memory_used: None,
         processes: Some(pids.iter().map(|pid| Holder { pid: HostPid(*pid), memory: None }).collect()),
     };

@@ -1,7 +1,8 @@
 //! Families of physical GPUs: what a board has once, however it is divided.
 
 use warpmeter_core::fact::{Board, Throttle};
-use warpmeter_core::view::{BoardTotals, View};
+use warpmeter_core::peak::Peak;
+use warpmeter_core::view::{BoardTotals, GpuView, View};
 
 use super::{Family, Group, Level, Unit, counter, gauge};
 use crate::rows::Rows;
@@ -41,6 +42,38 @@ const FAMILIES: &[Family] = &[
             for gpu in &view.gpus {
                 let wall = gpu.last_reading.and_then(|at| units::wall(view, at));
                 rows.maybe(&[gpu.gpu.id.as_str()], wall.map(units::timestamp));
+            }
+        },
+    ),
+    gauge(
+        "warpmeter_gpu_peak_dram_bandwidth_bytes_per_second",
+        Unit::BytesPerSecond,
+        Level::Standard,
+        GPU,
+        "Peak bandwidth of the GPU's memory: shares of bandwidth times this are bytes; no series for a model of which it is \
+         not known.",
+        |view, rows| peak(view, rows, |gpu| gpu.dram_peak),
+    ),
+    gauge(
+        "warpmeter_gpu_peak_tensor_flops_per_second",
+        Unit::FlopsPerSecond,
+        Level::Standard,
+        GPU,
+        "Peak rate of the GPU's tensor pipes with dense FP16; no series for a model of which it is not known.",
+        |view, rows| peak(view, rows, |gpu| gpu.tensor_peak),
+    ),
+    gauge(
+        "warpmeter_gpu_peak_info",
+        Unit::Info,
+        Level::Standard,
+        &["gpu_uuid", "peak", "origin", "source"],
+        "Who says what a peak (dram, tensor) is: the configuration, a data_sheet, or the driver.",
+        |view, rows| {
+            for gpu in view.gpus.iter().filter(|gpu| gpu.up) {
+                for (name, peak) in [("dram", gpu.dram_peak), ("tensor", gpu.tensor_peak)] {
+                    let Some(Peak { origin, .. }) = peak else { continue };
+                    rows.push(&[gpu.gpu.id.as_str(), name, origin.label(), origin.document()], 1.0);
+                }
             }
         },
     ),
@@ -232,6 +265,13 @@ const FAMILIES: &[Family] = &[
 fn board(view: &View, rows: &mut Rows<'_>, read: impl Fn(&Board) -> Option<f64>) {
     for gpu in &view.gpus {
         rows.maybe(&[gpu.gpu.id.as_str()], read(&gpu.board));
+    }
+}
+
+fn peak(view: &View, rows: &mut Rows<'_>, read: impl Fn(&GpuView) -> Option<Peak>) {
+    for gpu in &view.gpus {
+        let known = if gpu.up { read(gpu) } else { None };
+        rows.maybe(&[gpu.gpu.id.as_str()], known.map(|peak| units::count(peak.rate)));
     }
 }
 

@@ -4,6 +4,7 @@ use warpmeter_core::identity::{MigId, Owner};
 use warpmeter_core::lengths::BOUNDS;
 use warpmeter_core::pressure::{PressureTotals, Resource};
 use warpmeter_core::probe::{Asked, Doing, GapKind};
+use warpmeter_core::roofline::Bound;
 use warpmeter_core::state::{Class, State};
 use warpmeter_core::view::{AccountView, PodView, View};
 
@@ -163,6 +164,22 @@ const FAMILIES: &[Family] = &[
         ACCOUNT,
         "SM activity while tensor pipes and device memory did next to nothing: a hint of spinning kernels.",
         |view, rows| each(view, rows, |account| account.low_intensity.map(units::seconds)),
+    ),
+    counter(
+        "warpmeter_pod_roofline_seconds_total",
+        Unit::GpuSeconds,
+        Level::Standard,
+        &["namespace", "pod", "pod_uid", "container", "gpu_uuid", "mig", "class"],
+        "GPU time in which the container's work ran, by its roofline class: what bounded it; unknown where others used the device \
+         too or counters are missing.",
+        |view, rows| {
+            for (account, [namespace, pod, uid, container, gpu, mig]) in accounts(view) {
+                for (bound, nanos) in Bound::ALL.into_iter().zip(account.bounds) {
+                    let labels = [namespace, pod, uid, container, gpu, mig, bound.label()];
+                    rows.push(&labels, units::seconds(nanos));
+                }
+            }
+        },
     ),
     counter(
         "warpmeter_pod_energy_joules_total",

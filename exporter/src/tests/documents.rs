@@ -74,6 +74,8 @@ fn every_family_follows_the_conventions() {
         match family.unit {
             Unit::GpuSeconds | Unit::Seconds => assert!(stem.ends_with("_seconds"), "{name}"),
             Unit::Timestamp => assert!(stem.ends_with("_timestamp_seconds"), "{name}"),
+            Unit::BytesPerSecond => assert!(stem.ends_with("_bytes_per_second"), "{name}"),
+            Unit::FlopsPerSecond => assert!(stem.ends_with("_flops_per_second"), "{name}"),
             Unit::Bytes => assert!(stem.ends_with("_bytes"), "{name}"),
             Unit::Joules => assert!(stem.ends_with("_joules"), "{name}"),
             Unit::Watts => assert!(stem.ends_with("_watts"), "{name}"),

@@ -6,6 +6,7 @@ mod http;
 mod parse;
 mod property;
 mod ready;
+mod roofline;
 mod sample;
 mod text;
 mod tls;

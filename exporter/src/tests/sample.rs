@@ -6,6 +6,7 @@ use warpmeter_core::fact::{Board, HealthState, Own, PodInfo, Source};
 use warpmeter_core::identity::{ContainerId, DeviceId, GpuId, MigId, Owner, PodUid};
 use warpmeter_core::inventory::{Authority, Counter, Driver, Gpu, Instance, Mig};
 use warpmeter_core::lengths::GapLengths;
+use warpmeter_core::peak::{self, Peak};
 use warpmeter_core::pressure::{Corroboration, PressureTotals};
 use warpmeter_core::price::{Capacity, Date, Money, Origin, Price, Quote};
 use warpmeter_core::probe::{Asked, Doing, Gap, GapKind, ThreadTotals};
@@ -55,6 +56,8 @@ fn whole() -> GpuView {
     device.memory_used = Some(40 << 30);
     let mut view = gpu("GPU-a", "NVIDIA H100 80GB HBM3", 100, vec![device]);
     view.quote = Some(quote());
+    view.dram_peak = peak::dram(&[], &view.gpu.model, None);
+    view.tensor_peak = Some(Peak { rate: 900_000_000_000_000, origin: peak::Origin::Configuration });
     view.board = board();
     view.totals = BoardTotals {
         energy_uj: Some(1_234_567_890),
@@ -139,6 +142,7 @@ fn gpu(id: &str, model: &str, elapsed: u64, devices: Vec<DeviceView>) -> GpuView
             pci_bus_id: "00000000:17:00.0".into(),
             model: model.into(),
             memory_bytes: Some(80 << 30),
+            memory_bus: None,
             down: None,
             mig: None,
             authority: Authority {
@@ -155,6 +159,8 @@ fn gpu(id: &str, model: &str, elapsed: u64, devices: Vec<DeviceView>) -> GpuView
         board: Board::default(),
         totals: BoardTotals::default(),
         quote: None,
+        dram_peak: None,
+        tensor_peak: None,
         xids: Vec::new(),
         last_reading: Some(MonoNs(999 * SECOND + 500_000_000)),
     }
@@ -228,6 +234,7 @@ fn accounts() -> Vec<AccountView> {
         dram: Some(2),
     };
     full.used = 60 * SECOND;
+    full.bounds = [30, 15, 8, 2, 5].map(|seconds| seconds * SECOND);
     full.low_intensity = Some(3 * SECOND);
     full.energy_uj = Some(1_000_001);
     full.energy_cost = Some(Money::of_energy(ENERGY, 1_000_001));
@@ -293,6 +300,7 @@ pub(super) fn account(owner: Owner, gpu: &str, mig: Option<&str>, state: State, 
         profiled: seconds * SECOND,
         activity: Activity::default(),
         low_intensity: None,
+        bounds: [0, 0, 0, 0, if state == State::Active { seconds * SECOND } else { 0 }],
         energy_uj: None,
         energy_cost: None,
         calls: None,

@@ -7,6 +7,7 @@ use super::{Fold, GpuState, Recent};
 use crate::identity::{DeviceId, Owner, PodUid};
 use crate::inventory::Instance;
 use crate::ledger::DeviceAccount;
+use crate::peak;
 use crate::pressure::States;
 use crate::ratio::Ppb;
 use crate::state::State;
@@ -78,6 +79,8 @@ impl Fold {
             board: state.board.clone(),
             totals: state.totals.clone(),
             quote: tariff.quote(&state.gpu.model),
+            dram_peak: peak::dram(&self.settings.peaks, &state.gpu.model, state.gpu.memory_bus),
+            tensor_peak: peak::tensor(&self.settings.peaks, &state.gpu.model),
             xids: state.xids.iter().map(|(xid, count)| (*xid, *count)).collect(),
             last_reading: state.last_reading,
         }
@@ -106,6 +109,7 @@ impl Fold {
                     profiled: account.profiled,
                     activity: account.activity,
                     low_intensity: account.low_intensity,
+                    bounds: account.bounds,
                     energy_uj: account.energy_uj,
                     energy_cost: account.energy_cost,
                     calls: account.calls,

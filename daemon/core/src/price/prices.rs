@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Price, Quote};
+use crate::words::by_words;
 
 /// Parts in one: host shares and discounts are in millionths.
 const MILLION: u64 = 1_000_000;
@@ -91,20 +92,4 @@ impl NodePrice {
     fn divisor(&self, seen: u32) -> u32 {
         self.gpus.unwrap_or(0).max(seen).max(1)
     }
-}
-
-/// The entry of the longest key all of whose words are words of `model`.
-fn by_words<'p>(entries: &'p [(String, Quote)], model: &str) -> Option<&'p Quote> {
-    let words: Vec<String> = split(model).collect();
-    entries
-        .iter()
-        .filter(|(key, _)| split(key).next().is_some() && split(key).all(|word| words.contains(&word)))
-        .max_by(|a, b| a.0.len().cmp(&b.0.len()).then_with(|| b.0.cmp(&a.0)))
-        .map(|(_, quote)| quote)
-}
-
-fn split(text: &str) -> impl Iterator<Item = String> + '_ {
-    text.split(|c: char| !c.is_ascii_alphanumeric())
-        .filter(|word| !word.is_empty())
-        .map(str::to_ascii_uppercase)
 }

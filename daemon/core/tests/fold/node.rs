@@ -2,7 +2,7 @@
 
 use warpmeter_core::fact::{
     Board, Container, DeviceRef, Fact, Grant, GrantPart, Health, HealthState, Holder, Level, Opened, Part,
-    Pod, PodInfo, Pods, Process, ProcessSample, ProcessUse, Reading, Replicas, Sample, Source, Volume,
+    Pipes, Pod, PodInfo, Pods, Process, ProcessSample, ProcessUse, Reading, Replicas, Sample, Source, Volume,
 };
 use warpmeter_core::identity::{ContainerId, GpuId, HostPid, MigId, PodUid, ProcessId, Scope};
 use warpmeter_core::inventory::{Authority, Counter, Gpu, Instance, Inventory, Mig};
@@ -29,6 +29,7 @@ pub(crate) fn gpu(name: &str) -> Gpu {
         pci_bus_id: "00000000:17:00.0".into(),
         model: "NVIDIA H100 80GB HBM3".into(),
         memory_bytes: Some(80 << 30),
+        memory_bus: None,
         down: None,
         mig: None,
         authority: Authority {
@@ -67,6 +68,7 @@ pub(crate) fn part(mig: Option<MigId>, engine: Option<u32>, pids: &[u32]) -> Par
         sm_occupied: engine.and_then(|percent| level(percent / 4)),
         tensor: engine.and_then(|_| level(0)),
         dram: engine.and_then(|_| level(0)),
+        pipes: Pipes::default(),
         memory_used: Some(1 << 30),
         processes: Some(
             pids.iter().map(|pid| Holder { pid: HostPid(*pid), memory: Some(1 << 20) }).collect(),
@@ -324,6 +326,9 @@ pub(crate) fn random(seed: u64, windows: u64) -> (Settings, Vec<Sample>) {
                 part.engine = r.ratio();
                 part.sm_active = r.ratio();
                 part.sm_occupied = r.ratio();
+                (part.tensor, part.dram) = (r.ratio(), r.ratio());
+                let [integer, fp64, fp32, fp16] = std::array::from_fn(|_| r.ratio());
+                part.pipes = Pipes { integer, fp64, fp32, fp16 };
                 part.corroboration = Ppb::percent(r.small(101));
                 if r.chance(10) {
                     part.processes = None;

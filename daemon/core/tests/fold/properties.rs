@@ -63,6 +63,11 @@ fn conserves(view: &View) {
     for account in &view.accounts {
         assert!(account.activity.sm_active.unwrap_or(0) <= u64::MAX / 2);
         assert_eq!(account.use_evidence.iter().sum::<u64>(), account.used);
+        assert_eq!(
+            account.bounds.iter().sum::<u64>(),
+            account.used,
+            "every use has a bound, or it is unknown"
+        );
         assert_eq!(account.allocation_evidence.iter().sum::<u64>(), account.states.iter().sum::<u64>());
         assert!(account.states[0] <= account.used, "active time was used");
         assert_eq!(
@@ -85,6 +90,7 @@ fn never_falls(before: &View, after: &View) {
         }
         assert!(new.used >= old.used && new.borrowed >= old.borrowed && new.profiled >= old.profiled);
         assert!(old.states.iter().zip(new.states).all(|(old, new)| new >= *old));
+        assert!(old.bounds.iter().zip(new.bounds).all(|(old, new)| new >= *old));
         assert!(old.gaps.is_none() || new.gaps.is_some());
         for (old, new) in old.gaps.iter().zip(&new.gaps) {
             for (old, new) in old.0.iter().zip(new.0) {
