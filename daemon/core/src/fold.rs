@@ -6,6 +6,7 @@
 
 mod allotted;
 mod close;
+mod demand;
 mod probes;
 mod report;
 mod tariff;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::allocate::Held;
-use crate::attribute::{Participants, ProcessTimes, Used, attribute};
+use crate::attribute::{Participants, Used, Weights, attribute};
 use crate::explain::{Ground, Why};
 use crate::fact::{Level, Part};
 use crate::identity::{DeviceId, Owner};
@@ -37,8 +37,8 @@ pub struct Stretch<'a> {
     pub unheard: bool,
     /// Who had a context.
     pub who: &'a Participants,
-    /// What per-process samples say.
-    pub times: Option<ProcessTimes>,
+    /// What its use can be divided by.
+    pub by: Weights,
     /// Whether use that nothing divides is split equally.
     pub equal_split: bool,
     /// From how long a quiet on an owner has no work.
@@ -75,7 +75,7 @@ impl Stretch<'_> {
             dram: valid(part.map(|part| &part.dram)),
         };
         let used = activity.engine.map(|engine| {
-            attribute(engine, self.budget, self.who, self.held, self.times.as_ref(), self.equal_split)
+            attribute(engine, self.budget, self.who, self.held, &self.by, self.equal_split)
         });
 
         let mut allocated = Vec::new();

@@ -174,21 +174,24 @@ pub enum Evidence {
     Measured,
     /// A measured total, divided by measured weights.
     Apportioned,
+    /// A measured total, divided by what processes were seen to ask for.
+    Inferred,
     /// Taken to be so.
     Assumed,
 }
 
 impl Evidence {
     /// Every kind.
-    pub const ALL: [Self; Self::COUNT] = [Self::Measured, Self::Apportioned, Self::Assumed];
+    pub const ALL: [Self; Self::COUNT] = [Self::Measured, Self::Apportioned, Self::Inferred, Self::Assumed];
     /// How many kinds there are.
-    pub const COUNT: usize = 3;
+    pub const COUNT: usize = 4;
 
     /// The kind as a label value.
     pub const fn label(self) -> &'static str {
         match self {
             Self::Measured => "measured",
             Self::Apportioned => "apportioned",
+            Self::Inferred => "inferred",
             Self::Assumed => "assumed",
         }
     }

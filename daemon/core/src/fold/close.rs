@@ -6,9 +6,9 @@ use std::sync::Arc;
 use super::probes::{self, Seen};
 use super::{Fold, GpuState, IDENTITY_GRACE, Named, Recent, Watched};
 use crate::allocate::{Gpus, Held, resolve};
-use crate::attribute::{Participants, ProcessTimes};
+use crate::attribute::{Participants, ProcessTimes, Weights};
 use crate::explain::Why;
-use crate::fact::{Discard, HealthState, Part, Process, Source};
+use crate::fact::{Discard, HealthState, Mps, Part, Process, Source};
 use crate::identity::{DeviceId, GpuId, HostPid, MigId, Owner, PodUid, Scope};
 use crate::inventory::Gpu;
 use crate::ledger::Posting;
@@ -33,17 +33,17 @@ enum Slice {
 }
 
 /// A device in a piece of a window, and what is known of it there.
-struct Place<'a> {
-    device: &'a DeviceId,
-    window: &'a Window,
-    piece: Interval,
-    held: &'a Held,
-    who: &'a Participants,
-    part: Option<&'a Part>,
+pub(super) struct Place<'a> {
+    pub(super) device: &'a DeviceId,
+    pub(super) window: &'a Window,
+    pub(super) piece: Interval,
+    pub(super) held: &'a Held,
+    pub(super) who: &'a Participants,
+    pub(super) part: Option<&'a Part>,
     /// Processes that the driver lists on it.
-    listed: BTreeSet<HostPid>,
+    pub(super) listed: BTreeSet<HostPid>,
     /// Its GPU, by which calls name it.
-    gpus: Gpus,
+    pub(super) gpus: Gpus,
 }
 
 impl Fold {
@@ -130,15 +130,13 @@ impl Fold {
                 });
                 let granted = holdings.get(&device);
                 let who = part
-                    .map(|(part, _)| self.participants(window, part, &device, granted))
+                    .map(|(part, _)| self.participants(window, part, piece, &device, granted))
                     .unwrap_or_default();
                 let owned = match granted {
                     Some(held) => held.clone(),
                     None if self.infers() => Held::inferred(&who.owners),
                     None => Held::free(),
                 };
-                let times =
-                    self.process_times(id, window, part.map(|(part, _)| part), piece, &device, &owned);
                 let place = Place {
                     device: &device,
                     window,
@@ -149,6 +147,9 @@ impl Fold {
                     listed: part.map(|(part, _)| pids(window, part)).unwrap_or_default(),
                     gpus: [(id.clone(), Arc::clone(&window.gpu))].into(),
                 };
+                let times =
+                    self.process_times(id, window, part.map(|(part, _)| part), piece, &device, &owned);
+                let demands = if times.is_none() { self.demands(&place) } else { None };
                 let stretch = Stretch {
                     conflict: part
                         .is_some_and(|(part, start)| self.contradicted(part, start, window, &device)),
@@ -160,7 +161,7 @@ impl Fold {
                     held: &owned,
                     unheard: self.settings.grants_expected && !self.heard,
                     who: &who,
-                    times,
+                    by: Weights { times, demands },
                     equal_split: self.settings.equal_split,
                     no_work_after: self.settings.no_work_after,
                 };
@@ -348,12 +349,14 @@ impl Fold {
         &self,
         window: &Window,
         part: &Part,
+        piece: Interval,
         device: &DeviceId,
         held: Option<&Held>,
     ) -> Participants {
         let mut who = Participants::default();
         for pid in pids(window, part) {
             match self.roster.find(pid, window.during) {
+                Some(process) if process.mps == Some(Mps::Server) => who.served = true,
                 Some(process) => {
                     who.owners.insert(self.owner(process, held));
                 }
@@ -361,6 +364,11 @@ impl Fold {
             }
         }
         debug_assert_eq!(part.mig, device.mig, "a part is its device's");
+        if who.served {
+            // The clients are those who asked for something here. Unless they were watched, nobody knows them.
+            who.strangers |= !self.snapshots.cover(piece);
+            who.owners.extend(self.clients(window, piece, device, held));
+        }
         who
     }
 
@@ -379,8 +387,12 @@ impl Fold {
         let mut times = ProcessTimes::default();
         let mut sampled: BTreeSet<HostPid> = BTreeSet::new();
         for (sample, overlap) in self.gpus.get(id)?.timeline.samples(piece) {
-            let owner =
-                self.roster.find(sample.pid, window.during).map(|process| self.owner(process, Some(held)));
+            let process = self.roster.find(sample.pid, window.during);
+            if process.is_some_and(|process| process.mps == Some(Mps::Server)) {
+                // It is the work of its clients, and says nothing of whose.
+                continue;
+            }
+            let owner = process.map(|process| self.owner(process, Some(held)));
             *times.by_owner.entry(owner).or_default() += sample.sm.of(overlap.nanos());
             times.period = times.period.max(sample.during.nanos());
             sampled.insert(sample.pid);
@@ -461,7 +473,7 @@ fn namespace(named: &BTreeMap<PodUid, Named>, owner: &Owner) -> Option<Arc<str>>
 }
 
 /// Processes that had a context at the window's start or end.
-fn pids(window: &Window, part: &Part) -> BTreeSet<HostPid> {
+pub(super) fn pids(window: &Window, part: &Part) -> BTreeSet<HostPid> {
     let now = part.processes.iter().flatten().map(|holder| holder.pid);
     now.chain(window.before.get(&part.mig).into_iter().flatten().copied()).collect()
 }
