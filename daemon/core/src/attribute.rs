@@ -42,6 +42,18 @@ pub struct Weights {
     pub demands: Option<Demands>,
 }
 
+impl Weights {
+    /// For how long work of `owner` may have run, beside others' or not, of `whole` nanoseconds in which the device ran
+    /// for `engine`.
+    pub fn ran(&self, owner: &Owner, engine: u64, whole: u64) -> u64 {
+        match (&self.times, &self.demands) {
+            (Some(times), _) => times.by_owner.get(&Some(owner.clone())).copied().unwrap_or(0).min(whole),
+            (None, Some(demands)) => demands.of(owner, engine, whole),
+            (None, None) => 0,
+        }
+    }
+}
+
 /// A device's engine time, divided.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Used {

@@ -71,6 +71,13 @@ impl Demands {
         Split::by_weight(engine, all)
     }
 
+    /// For how long `owner` had work outstanding, of `whole` nanoseconds in which the device ran for `engine`.
+    pub fn of(&self, owner: &Owner, engine: u64, whole: u64) -> u64 {
+        let shares = self.outstanding(self.backlog(fraction(engine, whole)));
+        let own = self.seen.iter().zip(shares).filter(|(demand, _)| demand.owner.as_ref() == Some(owner));
+        own.map(|(_, share)| product(share, whole)).fold(0, u64::saturating_add).min(whole)
+    }
+
     /// How long each had work outstanding if every gap between enqueues began with such a backlog, as fractions of the
     /// time that the probes saw.
     fn outstanding(&self, backlog: u64) -> Vec<u64> {

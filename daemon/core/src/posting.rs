@@ -196,7 +196,9 @@ impl Stretch<'_> {
         };
         let own = used.of(owner);
         let all: u64 = used.shares.iter().map(|(_, amount)| *amount).sum::<u64>() + used.unattributed;
-        Still { whole, used: real(own), others: real(all - own) }
+        // Under MPS its work ran beside others', for longer than its part of that time: it did not wait for them.
+        let ran = if self.who.served { self.by.ran(owner, all, self.budget).max(own) } else { own };
+        Still { whole, used: real(ran), others: real(all - own) }
     }
 }
 

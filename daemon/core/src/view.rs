@@ -98,6 +98,8 @@ pub struct Residue {
 pub struct BoardTotals {
     /// Microjoules.
     pub energy_uj: Option<u64>,
+    /// Those of them that it would have taken without any work, once it was seen without.
+    pub idle_energy_uj: Option<u64>,
     /// What they cost, as far as a price was known.
     pub energy_cost: Option<Money>,
     /// Bytes received over PCIe.
@@ -222,8 +224,10 @@ pub struct AccountView {
     pub activity: Activity,
     /// Nanoseconds of SM activity while tensor pipes and DRAM did next to nothing.
     pub low_intensity: Option<u64>,
-    /// Microjoules, by its part of the device's use.
+    /// Microjoules: by its part of the device's use, and what the board draws without work by what it holds.
     pub energy_uj: Option<u64>,
+    /// The latter alone, once the board was seen without work.
+    pub idle_energy_uj: Option<u64>,
     /// What they cost, as far as a price was known.
     pub energy_cost: Option<Money>,
     /// What it asked of the device, once the probes have seen it ask for something.

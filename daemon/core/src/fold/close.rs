@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::energy::Parts;
 use super::probes::{self, Seen};
 use super::{Fold, GpuState, IDENTITY_GRACE, Named, Recent, Watched};
 use crate::allocate::{Gpus, Held, resolve};
@@ -13,7 +14,6 @@ use crate::identity::{DeviceId, GpuId, HostPid, MigId, Owner, PodUid, Scope};
 use crate::inventory::Gpu;
 use crate::ledger::Posting;
 use crate::posting::{Standing, Stretch};
-use crate::price::Price;
 use crate::ratio::Ppb;
 use crate::split::Split;
 use crate::state::{Class, Progress};
@@ -105,8 +105,7 @@ impl Fold {
         let tariff = self.tariffs.at(window.during.start());
         let price = tariff.price(&window.gpu.model);
         let slices = slices(window);
-        let mut used: BTreeMap<(Option<Owner>, DeviceId), u64> = BTreeMap::new();
-        let mut held: BTreeMap<(Option<Owner>, DeviceId), u64> = BTreeMap::new();
+        let (mut used, mut held) = (Parts::new(), Parts::new());
         for (piece, holdings) in self.held(window.during) {
             let weights = slices.clone();
             let Some(split) = Split::by_weight(piece.nanos(), weights) else { continue };
@@ -185,7 +184,7 @@ impl Fold {
             let state = self.gpus.get_mut(id);
             let energy = state.and_then(|state| state.count(&reading.board, window.during, price));
             if let Some(energy) = energy {
-                self.share_energy(energy, price, used, held);
+                self.share_energy(id, window, energy, price, (used, held));
             }
         }
     }
@@ -205,8 +204,8 @@ impl Fold {
         posting: &Posting,
         who: &Participants,
         piece: Interval,
-        used: &mut BTreeMap<(Option<Owner>, DeviceId), u64>,
-        held: &mut BTreeMap<(Option<Owner>, DeviceId), u64>,
+        used: &mut Parts,
+        held: &mut Parts,
     ) {
         let device = &posting.device;
         for (owner, amount) in &posting.used {
@@ -257,24 +256,6 @@ impl Fold {
             queue.push_back(recent);
             while queue.front().is_some_and(|oldest| piece.end().since(oldest.until) >= TRAILING) {
                 queue.pop_front();
-            }
-        }
-    }
-
-    /// Energy goes to those who used the GPU, by time; of a window that nobody used, to those who held it.
-    fn share_energy(
-        &mut self,
-        energy: u64,
-        price: Option<Price>,
-        used: BTreeMap<(Option<Owner>, DeviceId), u64>,
-        held: BTreeMap<(Option<Owner>, DeviceId), u64>,
-    ) {
-        let by_use = Split::by_weight(energy, used.into_iter().collect());
-        let split = by_use.or_else(|| Split::by_weight(energy, held.into_iter().collect()));
-        for ((owner, device), amount) in split.map(Split::into_parts).unwrap_or_default() {
-            if let Some(owner) = owner {
-                let namespace = namespace(&self.named, &owner);
-                self.ledger.post_energy(&owner, &device, amount, price, namespace);
             }
         }
     }
@@ -467,7 +448,7 @@ impl Fold {
 }
 
 /// The namespace of an owner that is a pod; empty if that is not known.
-fn namespace(named: &BTreeMap<PodUid, Named>, owner: &Owner) -> Option<Arc<str>> {
+pub(super) fn namespace(named: &BTreeMap<PodUid, Named>, owner: &Owner) -> Option<Arc<str>> {
     let Owner::Pod { uid, .. } = owner else { return None };
     Some(named.get(uid).map_or_else(|| "".into(), |named| named.namespace.clone()))
 }

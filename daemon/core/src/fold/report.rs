@@ -107,6 +107,7 @@ impl Fold {
                     activity: account.activity,
                     low_intensity: account.low_intensity,
                     energy_uj: account.energy_uj,
+                    idle_energy_uj: account.idle_energy_uj,
                     energy_cost: account.energy_cost,
                     calls: account.calls,
                     gaps: account.gaps.clone(),

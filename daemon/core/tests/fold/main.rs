@@ -7,4 +7,5 @@ mod claims;
 mod node;
 mod prices;
 mod properties;
+mod sharing;
 mod stalls;
