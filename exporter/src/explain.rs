@@ -228,6 +228,9 @@ fn because(
         let evidence = recent.windows.last().map_or("", |why| why.use_evidence.label());
         let source = engine.unwrap_or("no counter");
         return match (evidence, processes) {
+            ("inferred", _) => {
+                format!("the device ran for it ({evidence}: {source} divided by what processes asked for)")
+            }
             ("measured", _) | (_, None) => format!("the device ran for it ({evidence}, by {source})"),
             (_, Some(processes)) => {
                 format!("the device ran for it ({evidence}: {source} divided by {processes})")
