@@ -31,6 +31,8 @@ pub struct Process {
     pub programs: Vec<(usize, Program)>,
     /// The part of the device's threads that MPS lets it use, in percent, if its environment says so.
     pub threads: Option<u32>,
+    /// Whether probes see what it asks for.
+    pub watched: bool,
 }
 
 /// What a container holds, by the id that the allocator gives it: `{gpu}` and `{mig}` stand for the device's own.
@@ -75,6 +77,6 @@ impl Case {
 impl Process {
     /// One that runs `program` on `device`.
     pub fn of(whose: Whose, device: usize, program: Program) -> Self {
-        Self { whose, programs: vec![(device, program)], threads: None }
+        Self { whose, programs: vec![(device, program)], threads: None, watched: true }
     }
 }

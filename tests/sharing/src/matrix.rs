@@ -4,6 +4,11 @@ use crate::MS;
 use crate::case::{Case, Grant, Process, Sharing, Whose};
 use crate::program::Program;
 
+/// The case in which the probes do not see one process: most of what they cannot divide is nobody's.
+pub const UNWATCHED: &str = "2, one not watched";
+/// The case in which processes wait for one another under MPS, which nothing tells from running beside one another.
+pub const TIGHT: &str = "2 under MPS that do not fit";
+
 /// All of them.
 pub fn cases() -> Vec<Case> {
     let (hog, duty) = (Program::hog(), Program::duty);
@@ -40,6 +45,7 @@ pub fn cases() -> Vec<Case> {
             hog.from(5_430 * MS),
             duty(10),
         ]),
+        unwatched(),
         host(),
         containers(),
         hami(),
@@ -48,6 +54,13 @@ pub fn cases() -> Vec<Case> {
     cases.extend(mps());
     cases.extend(mig());
     cases
+}
+
+/// Of one, nothing is seen that it asks for.
+fn unwatched() -> Case {
+    let mut case = Case::pods(UNWATCHED, Sharing::Turns, &[Program::duty(40), Program::duty(30)]);
+    case.processes[1].watched = false;
+    case
 }
 
 fn host() -> Case {
@@ -93,6 +106,7 @@ fn devices() -> Case {
         whose: Whose::Pod(pod, 0),
         programs: programs.to_vec(),
         threads: None,
+        watched: true,
     };
     let (hog, duty) = (Program::hog(), Program::duty);
     Case {
@@ -121,6 +135,7 @@ fn mps() -> Vec<Case> {
         Case::pods("1 under MPS", Sharing::Mps, &[duty(40)]),
         Case::pods("2 under MPS", Sharing::Mps, &[hog, duty(20)]),
         limited,
+        Case::pods(TIGHT, Sharing::Mps, &[hog.wide(900), duty(30).wide(900)]),
         Case::pods("4 under MPS", Sharing::Mps, &[hog, duty(30), duty(10), Program::silent()]),
         Case::pods("8 under MPS", Sharing::Mps, &[3, 5, 8, 10, 15, 20, 25, 30].map(duty)),
     ]

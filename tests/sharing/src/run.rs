@@ -361,7 +361,7 @@ impl<'c> Recorder<'c> {
             return None;
         }
         // One of two events for the same time is enough, such as a wait that is over and the end of the program.
-        let (client, stream) = match worker.place {
+        let (_, stream) = match worker.place {
             Some(place) => place,
             None => {
                 let process = warpmeter_simgpu::Process { pid: worker.pid, start: 1 };
@@ -370,7 +370,6 @@ impl<'c> Recorder<'c> {
                 *worker.place.insert((client, stream))
             }
         };
-        let _ = client;
         if worker.program.kernels == 0 {
             return None;
         }
@@ -490,7 +489,7 @@ impl<'c> Recorder<'c> {
                     .min()
                     .unwrap_or(0),
             );
-            calls.push(Calls {
+            let seen = Calls {
                 process,
                 device: Some(
                     device.mig.clone().map_or_else(|| DeviceRef::Gpu(device.gpu.clone()), DeviceRef::Mig),
@@ -500,6 +499,12 @@ impl<'c> Recorder<'c> {
                 last_call: worker.gaps.last_call.map(|at| MonoNs(Self::at(at))),
                 asked: Asked { launches, ..Asked::default() },
                 gaps,
+            };
+            calls.push(if self.case.processes[worker.process].watched {
+                seen
+            } else {
+                let asked = Asked::default();
+                Calls { from_start: false, enqueued: 1, last_call: None, asked, gaps: Vec::new(), ..seen }
             });
         }
         calls.sort();

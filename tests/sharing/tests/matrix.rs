@@ -1,25 +1,73 @@
-//! The sharing matrix.
+//! The sharing matrix: every owner's part of a shared device against the simulator's log, on the model's own clock.
 
-use warpmeter_sharing::matrix::cases;
+use std::path::Path;
+
+use warpmeter_core::fact::Sample;
+use warpmeter_sharing::matrix::{TIGHT, UNWATCHED, cases};
 use warpmeter_sharing::outcome::{Given, outcome};
 use warpmeter_sharing::run::run;
+use warpmeter_sharing::table::{Row, markdown, put, rows};
+
+/// Hundredths of a percent.
+const POINT: u64 = 100;
+
+/// By how much a figure may be off, by what it rests on: its use, and the time borrowed and waited.
+fn limits(evidence: &str) -> Option<(u64, u64)> {
+    match evidence {
+        "measured" => Some((POINT / 10, POINT / 10)),
+        "apportioned" => Some((2 * POINT, 2 * POINT)),
+        "inferred" => Some((5 * POINT, 5 * POINT)),
+        _ => None,
+    }
+}
 
 #[test]
-fn look() {
-    for case in cases() {
-        let clock = std::time::Instant::now();
-        let run = run(&case);
-        println!("== {} ({} ms, {} facts)", case.name, clock.elapsed().as_millis(), run.facts.len());
-        for given in [Given::Driver, Given::Probes, Given::Nothing] {
-            let o = outcome(&case, &run, given, |_| {});
-            println!("-- {given:?} conservation {} elapsed {:?}", o.view.conservation_error, o.view.gpus.iter().map(|g| g.elapsed).collect::<Vec<_>>());
-            for d in 0..o.ran.len() {
-                println!("   device {d}: ran {} nobody {} evidence {:?}", o.ran[d] / 1000000, o.nobodys[d] / 1000000, o.evidence[d].map(|e| e / 1000000));
-                for ((_, whose), part) in o.parts.iter().filter(|((n, _), _)| *n == d) {
-                    let ms = |(a, b): (u64, u64)| format!("{}/{}", a / 1000000, b / 1000000);
-                    println!("      {whose:?} used {} borrowed {} contended {}", ms(part.used), ms(part.borrowed), ms(part.contended));
-                }
+fn every_owners_part_is_as_right_as_its_evidence_promises_and_the_document_says_how_right() {
+    let all: Vec<Row> = cases().iter().flat_map(rows).collect();
+    let tables = markdown(&all);
+    println!("{tables}");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/accuracy.md");
+    let document = std::fs::read_to_string(&path).unwrap();
+    let wanted = put(&document, &tables).expect("docs/accuracy.md has a place for the tables");
+    if std::env::var_os("WARPMETER_BLESS").is_some() {
+        std::fs::write(&path, &wanted).unwrap();
+    } else {
+        assert!(document == wanted, "docs/accuracy.md is not current: run `just sharing`");
+    }
+    for row in &all {
+        let Some((used, rest)) = limits(row.evidence) else { continue };
+        match row.case {
+            // What nobody saw is nobody's: nothing is given to another.
+            UNWATCHED if row.evidence == "inferred" => assert!(row.over <= 2 * POINT, "{row:?}"),
+            TIGHT => assert!(row.used <= used && row.borrowed <= rest, "{row:?}"),
+            _ => {
+                assert!(row.used <= used && row.borrowed <= rest, "{row:?}");
+                assert!(row.contended.is_none_or(|contended| contended <= rest), "{row:?}");
             }
         }
     }
+}
+
+#[test]
+fn the_order_of_what_arrives_together_changes_nothing() {
+    for case in cases() {
+        let run = run(&case);
+        for given in [Given::Driver, Given::Probes, Given::Nothing] {
+            let straight = outcome(&case, &run, given, |_| {});
+            let mut random = 1_u64;
+            let shuffled = outcome(&case, &run, given, |batch: &mut [Sample]| {
+                for index in (1..batch.len()).rev() {
+                    random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                    batch.swap(index, usize::try_from(random >> 33).unwrap() % (index + 1));
+                }
+            });
+            assert_eq!(straight.view, shuffled.view, "{} {given:?}", case.name);
+        }
+    }
+}
+
+#[test]
+fn a_run_is_the_same_whenever_it_is_made() {
+    let case = &cases()[2];
+    assert_eq!(run(case).facts, run(case).facts);
 }

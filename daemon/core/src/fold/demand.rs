@@ -121,9 +121,10 @@ impl Fold {
                 let resolved = calls.device.as_ref().and_then(|named| resolve(named, &gpus));
                 is_on(calls, device, resolved.as_ref(), listed.contains(&calls.process.pid))
             })
-            .filter_map(|calls| self.roster.find(calls.process.pid, window.during))
-            .filter(|process| process.mps != Some(Mps::Server))
-            .map(|process| self.owner(process, held))
+            .filter_map(|calls| Some((calls, self.roster.find(calls.process.pid, window.during)?)))
+            // A server asks for nothing itself. One that does has only its name.
+            .filter(|(calls, process)| process.mps != Some(Mps::Server) || calls.enqueued > 0)
+            .map(|(_, process)| self.owner(process, held))
             .collect()
     }
 }

@@ -198,6 +198,17 @@ fn work_of_an_mps_server_is_its_clients_and_inferred() {
 }
 
 #[test]
+fn who_has_a_servers_name_and_asks_for_work_itself_is_not_let_off() {
+    let mut node = Node::shared();
+    let Fact::Process(named) = process(7, 2, "p") else { unreachable!() };
+    node.apply(sample(4, Source::Host, Fact::Process(Process { mps: Some(Mps::Server), ..named })));
+    let p = calls(7, whole(G), &[(GapKind::Sync, 1000)]);
+    let q = calls(8, whole(G), &[(GapKind::Sync, 200), (GapKind::Drained, 800)]);
+    node.second(1, part(None, Some(100), &[7, 8]), 0).probed(1, vec![p, q]).tick(6000);
+    assert_eq!(node.used(), [900, 100, 0]);
+}
+
+#[test]
 fn who_runs_beside_others_under_mps_does_not_wait_for_them() {
     let mut node = Node::shared();
     let asked = |pid| calls(pid, whole(G), &[(GapKind::Sync, 400), (GapKind::Drained, 600)]);
