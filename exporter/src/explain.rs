@@ -266,6 +266,7 @@ fn found(recent: &Recent<'_>, state: State) -> String {
                 "in gaps shorter than 50 µs between small kernels"
             }
             (Rule::Drained, _) => "while nothing that it had asked for was left to do",
+            (Rule::Open, State::StalledContended) => "with work that it did not wait for behind others'",
             (Rule::Open, _) => "between two enqueues, for longer than work in flight can have lasted",
             (Rule::Waiting, State::StalledContended) => "in calls that waited for its work while others' ran",
             (Rule::Waiting, State::StalledTransfer) => "in calls that waited for copies",

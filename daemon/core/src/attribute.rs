@@ -38,7 +38,7 @@ pub struct ProcessTimes {
 pub struct Weights {
     /// What per-process samples say.
     pub times: Option<ProcessTimes>,
-    /// What the probes saw, where these say nothing.
+    /// What the probes saw of processes.
     pub demands: Option<Demands>,
 }
 

@@ -25,6 +25,8 @@ pub struct Demand {
     pub outstanding: u64,
     /// Gaps between enqueues, by length: how many, and how long in all. Each begins with a backlog that nobody knows.
     pub open: Vec<(u64, u64)>,
+    /// Kernels and graphs that it launched.
+    pub launches: u64,
     /// The part of the device's threads that it may use, where that is limited.
     pub threads: Option<Ppb>,
 }
@@ -91,7 +93,16 @@ impl Demands {
 
     /// The least backlog with which somebody had work outstanding for as long as the device was busy; the largest that
     /// makes a difference if none suffices. The same for every gap, as in [`crate::stall`].
+    ///
+    /// At least the time that the device ran for a launch on average: where others' waits account for all of its time,
+    /// nothing else says how long those kernels ran that nobody waited for.
     fn backlog(&self, busy: u64) -> u64 {
+        let launches = self.seen.iter().map(|demand| demand.launches).fold(0, u64::saturating_add);
+        let average = product(busy, self.covered).checked_div(launches).unwrap_or(0);
+        self.least_backlog(busy).max(average)
+    }
+
+    fn least_backlog(&self, busy: u64) -> u64 {
         let gaps = self.seen.iter().flat_map(|demand| &demand.open);
         let most = gaps.filter(|(count, _)| *count > 0).map(|(count, total)| total.div_ceil(*count)).max();
         let (mut low, mut high) = (0, most.unwrap_or(0));

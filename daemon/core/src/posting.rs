@@ -173,7 +173,11 @@ impl Stretch<'_> {
         let host = standing.host.as_ref();
         let conflict = self.conflict
             || still.zip(host).is_some_and(|(still, host)| disproved(still, host, standing.launches));
-        let causes = still.zip(host).map(|(still, host)| stall::causes(still, host));
+        let causes = still.zip(host).map(|(still, host)| {
+            let mut causes = stall::causes(still, host);
+            causes.queue(self.queued(owner, used, still, host));
+            causes
+        });
         Situation {
             allocated,
             whole: self.budget,
@@ -184,6 +188,19 @@ impl Stretch<'_> {
             no_work_after: self.no_work_after,
             causes,
         }
+    }
+
+    /// For how long `owner` had work outstanding while others' ran, in the node's time. Of several processes, and of
+    /// those who run beside others, nothing says that they waited.
+    fn queued(&self, owner: &Owner, used: Option<&Used>, still: Still, host: &Host) -> u64 {
+        let (Some(demands), Some(used)) = (&self.by.demands, used) else { return 0 };
+        if self.who.served || !host.alone {
+            return 0;
+        }
+        let all = used.shares.iter().map(|(_, amount)| *amount).sum::<u64>() + used.unattributed;
+        let outstanding = u128::from(demands.of(owner, all, self.budget)) * u128::from(still.whole);
+        let outstanding = u64::try_from(outstanding / u128::from(self.budget.max(1))).unwrap_or(still.whole);
+        outstanding.saturating_sub(still.used).min(still.others)
     }
 
     /// How long the device ran for `owner` and for others, in the node's time.

@@ -9,6 +9,11 @@ pub const UNWATCHED: &str = "2, one not watched";
 /// The case in which processes wait for one another under MPS, which nothing tells from running beside one another.
 pub const TIGHT: &str = "2 under MPS that do not fit";
 
+/// Cases of processes that never wait for their kernels, so that nothing says how long these are.
+pub const AHEAD: &str = "2 that run ahead";
+/// The same beside one that always has work.
+pub const BESIDE: &str = "2, one greedy, one runs ahead";
+
 /// All of them.
 pub fn cases() -> Vec<Case> {
     let (hog, duty) = (Program::hog(), Program::duty);
@@ -16,7 +21,9 @@ pub fn cases() -> Vec<Case> {
         Case::pods("2 equal", Sharing::Turns, &[hog, hog]),
         Case::pods("2 of unequal duty", Sharing::Turns, &[duty(60), duty(10)]),
         Case::pods("2, one greedy", Sharing::Turns, &[hog, duty(10)]),
-        Case::pods("2 that run ahead", Sharing::Turns, &[
+        Case::pods(BESIDE, Sharing::Turns, &[hog, Program::run_ahead(10 * MS, 3 * MS)]),
+        ahead(),
+        Case::pods(AHEAD, Sharing::Turns, &[
             Program::run_ahead(10 * MS, 3 * MS),
             Program::run_ahead(20 * MS, 4 * MS),
         ]),
@@ -54,6 +61,14 @@ pub fn cases() -> Vec<Case> {
     cases.extend(mps());
     cases.extend(mig());
     cases
+}
+
+/// Three that launch faster than the device runs, and never wait: one of them the host's.
+fn ahead() -> Case {
+    let fast = Program::run_ahead(MS, 900 * crate::US);
+    let mut case = Case::pods("2 and a host process that run ahead", Sharing::Turns, &[fast, fast]);
+    case.processes.push(Process::of(Whose::Host, 0, fast));
+    case
 }
 
 /// Of one, nothing is seen that it asks for.

@@ -22,7 +22,7 @@ pub struct Row {
     pub evidence: &'static str,
     /// How far an owner's use is off at most, of the time that the device ran.
     pub used: u64,
-    /// The same, if nobody gets more than its due.
+    /// By how much an owner gets more than its due at most.
     pub over: u64,
     /// How far an owner's borrowed time is off at most, of the device's time.
     pub borrowed: u64,
@@ -90,23 +90,25 @@ pub fn markdown(rows: &[Row]) -> String {
         let place = Evidence::ALL.iter().position(|kind| kind.label() == row.evidence).unwrap_or(9);
         by_evidence.entry(place).or_default().push(row);
     }
-    text += "| evidence | cases | worst owner's use: middle | worst |\n|---|---:|---:|---:|\n";
+    text += "| evidence | cases | use: middle | worst | too much: worst |\n|---|---:|---:|---:|---:|\n";
     for rows in by_evidence.values() {
         let mut errors: Vec<u64> = rows.iter().map(|row| row.used).collect();
         errors.sort_unstable();
         let (middle, worst) = (errors[errors.len() / 2], errors[errors.len() - 1]);
-        let evidence = rows[0].evidence;
-        writeln!(text, "| `{evidence}` | {} | {} | {} |", rows.len(), points(middle), points(worst)).unwrap();
+        let (evidence, over) = (rows[0].evidence, rows.iter().map(|row| row.over).max().unwrap_or(0));
+        let [middle, worst, over] = [middle, worst, over].map(points);
+        writeln!(text, "| `{evidence}` | {} | {middle} | {worst} | {over} |", rows.len()).unwrap();
     }
-    text += "\n| case | evidence | use | borrowed | contended | nobody's |\n|---|---|---:|---:|---:|---:|\n";
+    text += "\n| case | evidence | use | too much | borrowed | contended | nobody's |\n|---|---|---:|---:|---:|---:|---:|\n";
     for row in rows {
         let contended = row.contended.map_or_else(|| "–".to_owned(), points);
         writeln!(
             text,
-            "| {} | `{}` | {} | {} | {contended} | {} |",
+            "| {} | `{}` | {} | {} | {} | {contended} | {} |",
             row.case,
             row.evidence,
             points(row.used),
+            points(row.over),
             points(row.borrowed),
             points(row.nobodys),
         )

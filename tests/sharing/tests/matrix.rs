@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use warpmeter_core::fact::Sample;
-use warpmeter_sharing::matrix::{TIGHT, UNWATCHED, cases};
+use warpmeter_sharing::matrix::{AHEAD, BESIDE, TIGHT, UNWATCHED, cases};
 use warpmeter_sharing::outcome::{Given, outcome};
 use warpmeter_sharing::run::run;
 use warpmeter_sharing::table::{Row, markdown, put, rows};
@@ -11,14 +11,17 @@ use warpmeter_sharing::table::{Row, markdown, put, rows};
 /// Hundredths of a percent.
 const POINT: u64 = 100;
 
-/// By how much a figure may be off, by what it rests on: its use, and the time borrowed and waited.
-fn limits(evidence: &str) -> Option<(u64, u64)> {
-    match evidence {
-        "measured" => Some((POINT / 10, POINT / 10)),
-        "apportioned" => Some((2 * POINT, 2 * POINT)),
-        "inferred" => Some((5 * POINT, 5 * POINT)),
-        _ => None,
-    }
+/// By how much an owner's use may be off, and its borrowed time.
+fn limit(row: &Row) -> Option<u64> {
+    Some(match (row.evidence, row.case) {
+        ("measured", _) => POINT / 10,
+        ("apportioned", _) => 2 * POINT,
+        // Nothing says how long kernels are that nobody waits for, nor who runs first under MPS.
+        ("inferred", AHEAD | BESIDE) => 10 * POINT,
+        ("inferred", TIGHT) => 15 * POINT,
+        ("inferred", _) => 5 * POINT,
+        _ => return None,
+    })
 }
 
 #[test]
@@ -35,16 +38,14 @@ fn every_owners_part_is_as_right_as_its_evidence_promises_and_the_document_says_
         assert!(document == wanted, "docs/accuracy.md is not current: run `just sharing`");
     }
     for row in &all {
-        let Some((used, rest)) = limits(row.evidence) else { continue };
-        match row.case {
+        let Some(limit) = limit(row) else { continue };
+        if row.case == UNWATCHED && row.evidence == "inferred" {
             // What nobody saw is nobody's: nothing is given to another.
-            UNWATCHED if row.evidence == "inferred" => assert!(row.over <= 2 * POINT, "{row:?}"),
-            TIGHT => assert!(row.used <= used && row.borrowed <= rest, "{row:?}"),
-            _ => {
-                assert!(row.used <= used && row.borrowed <= rest, "{row:?}");
-                assert!(row.contended.is_none_or(|contended| contended <= rest), "{row:?}");
-            }
+            assert!(row.over <= 2 * POINT, "{row:?}");
+            continue;
         }
+        assert!(row.used <= limit && row.borrowed <= limit, "{row:?}");
+        assert!(row.contended.is_none_or(|contended| contended <= 5 * POINT), "{row:?}");
     }
 }
 

@@ -9,7 +9,7 @@ fn unit(name: &str) -> Option<Owner> {
 }
 
 fn synchronous(name: &str, outstanding: u64) -> Demand {
-    Demand { owner: unit(name), outstanding, open: Vec::new(), threads: None }
+    Demand { owner: unit(name), outstanding, open: Vec::new(), launches: 0, threads: None }
 }
 
 fn of(seen: Vec<Demand>) -> Demands {
@@ -55,6 +55,14 @@ fn a_backlog_between_enqueues_is_as_long_as_the_device_was_busy() {
 }
 
 #[test]
+fn who_never_waits_beside_one_who_always_does_has_used_what_its_launches_come_to() {
+    let free = Demand { open: vec![(100, S)], launches: 100, ..synchronous("free", 0) };
+    let waits = Demand { launches: 900, ..synchronous("waits", S) };
+    let split = of(vec![free, waits]).divide(S, S).unwrap();
+    assert_eq!(ms(&split, "free"), 50, "a millisecond a launch, half of which another had the turn");
+}
+
+#[test]
 fn what_runs_while_nobody_has_work_is_nobodys() {
     let split = of(vec![synchronous("a", S / 10), synchronous("b", S / 10)]).divide(S / 2, S).unwrap();
     // A hundredth of coincidence, and 2 % of boundaries.
@@ -94,6 +102,7 @@ fn demand() -> impl Strategy<Value = Demand> {
         owner: (owner > 0).then(|| Owner::Unit(owner.to_string().into())),
         outstanding: nanos >> shift,
         open,
+        launches: nanos >> shift,
         threads,
     })
 }

@@ -148,7 +148,7 @@ impl Fold {
                 };
                 let times =
                     self.process_times(id, window, part.map(|(part, _)| part), piece, &device, &owned);
-                let demands = if times.is_none() { self.demands(&place) } else { None };
+                let demands = self.demands(&place);
                 let stretch = Stretch {
                     conflict: part
                         .is_some_and(|(part, start)| self.contradicted(part, start, window, &device)),

@@ -18,6 +18,7 @@ use crate::window::Window;
 struct Sum {
     outstanding: u64,
     copies: u64,
+    launches: u64,
     open: BTreeMap<u8, (u64, u64)>,
     /// Time that its gaps account for.
     told: u64,
@@ -30,6 +31,8 @@ impl Sum {
         self.from_start |= calls.from_start;
         let bytes = calls.asked.bytes_to_device.saturating_add(calls.asked.bytes_to_host);
         self.copies = self.copies.saturating_add(part(bytes) / LINK);
+        let launches = calls.asked.launches.saturating_add(calls.asked.graph_launches);
+        self.launches = self.launches.saturating_add(part(launches));
         for gap in &calls.gaps {
             let total = part(gap.total);
             self.told = self.told.saturating_add(total);
@@ -85,6 +88,7 @@ impl Fold {
                 owner: process.map(|process| self.owner(process, Some(held))),
                 outstanding: sum.outstanding.saturating_sub(sum.copies),
                 open: sum.open.into_values().collect(),
+                launches: sum.launches,
                 threads: process.and_then(|process| match process.mps {
                     Some(Mps::Client(threads)) => Some(threads),
                     _ => None,
