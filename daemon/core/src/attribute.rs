@@ -275,7 +275,8 @@ mod tests {
 
     #[test]
     fn an_equal_split_is_only_made_when_configured_and_says_that_it_is_assumed() {
-        let used = attribute(701, 1000, &who(&["a", "b"], false), &held(&["a", "b"]), &Weights::default(), true);
+        let used =
+            attribute(701, 1000, &who(&["a", "b"], false), &held(&["a", "b"]), &Weights::default(), true);
         assert_eq!(used.evidence, Evidence::Assumed);
         assert_eq!((used.of(&unit("a")), used.of(&unit("b"))), (351, 350));
     }

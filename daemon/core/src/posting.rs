@@ -74,9 +74,9 @@ impl Stretch<'_> {
             tensor: valid(part.map(|part| &part.tensor)),
             dram: valid(part.map(|part| &part.dram)),
         };
-        let used = activity.engine.map(|engine| {
-            attribute(engine, self.budget, self.who, self.held, &self.by, self.equal_split)
-        });
+        let used = activity
+            .engine
+            .map(|engine| attribute(engine, self.budget, self.who, self.held, &self.by, self.equal_split));
 
         let mut allocated = Vec::new();
         let mut whys = Vec::new();

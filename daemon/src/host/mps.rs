@@ -37,7 +37,8 @@ mod tests {
     #[test]
     fn only_a_percentage_that_can_be_is_a_limit() {
         let stated = |value: &str| {
-            let environment = format!("HOME=/root\0CUDA_MPS_ACTIVE_THREAD_PERCENTAGE={value}\0TOKEN=secret\0");
+            let environment =
+                format!("HOME=/root\0CUDA_MPS_ACTIVE_THREAD_PERCENTAGE={value}\0TOKEN=secret\0");
             match client(environment.as_bytes()) {
                 Some(Mps::Client(threads)) => Some(threads.parts()),
                 _ => None,

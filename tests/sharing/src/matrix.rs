@@ -23,35 +23,40 @@ pub fn cases() -> Vec<Case> {
         Case::pods("2, one greedy", Sharing::Turns, &[hog, duty(10)]),
         Case::pods(BESIDE, Sharing::Turns, &[hog, Program::run_ahead(10 * MS, 3 * MS)]),
         ahead(),
-        Case::pods(AHEAD, Sharing::Turns, &[
-            Program::run_ahead(10 * MS, 3 * MS),
-            Program::run_ahead(20 * MS, 4 * MS),
-        ]),
+        Case::pods(
+            AHEAD,
+            Sharing::Turns,
+            &[Program::run_ahead(10 * MS, 3 * MS), Program::run_ahead(20 * MS, 4 * MS)],
+        ),
         Case::pods("4 of unequal duty", Sharing::Turns, &[hog, duty(30), duty(10), duty(3)]),
         Case::pods("8 of unequal duty", Sharing::Turns, &[1, 2, 3, 5, 8, 13, 21, 34].map(duty)),
-        Case::pods("16 of unequal duty", Sharing::Turns, &std::array::from_fn::<_, 16, _>(|n| {
-            duty(1 + n as u64)
-        })),
+        Case::pods(
+            "16 of unequal duty",
+            Sharing::Turns,
+            &std::array::from_fn::<_, 16, _>(|n| duty(1 + n as u64)),
+        ),
         Case::pods("16 equal", Sharing::Turns, &[hog; 16]),
-        Case::pods("4 in bursts", Sharing::Turns, &[
-            hog.in_bursts(300 * MS, 700 * MS),
-            hog.in_bursts(1500 * MS, 2500 * MS),
-            duty(20).in_bursts(700 * MS, 400 * MS),
-            duty(20),
-        ]),
+        Case::pods(
+            "4 in bursts",
+            Sharing::Turns,
+            &[
+                hog.in_bursts(300 * MS, 700 * MS),
+                hog.in_bursts(1500 * MS, 2500 * MS),
+                duty(20).in_bursts(700 * MS, 400 * MS),
+                duty(20),
+            ],
+        ),
         Case::pods("4, one silent", Sharing::Turns, &[hog, duty(20), duty(20), Program::silent()]),
-        Case::pods("4, one dies within a window", Sharing::Turns, &[
-            hog,
-            duty(20),
-            hog.until(5_430 * MS),
-            duty(10),
-        ]),
-        Case::pods("4, one begins within a window", Sharing::Turns, &[
-            hog,
-            duty(20),
-            hog.from(5_430 * MS),
-            duty(10),
-        ]),
+        Case::pods(
+            "4, one dies within a window",
+            Sharing::Turns,
+            &[hog, duty(20), hog.until(5_430 * MS), duty(10)],
+        ),
+        Case::pods(
+            "4, one begins within a window",
+            Sharing::Turns,
+            &[hog, duty(20), hog.from(5_430 * MS), duty(10)],
+        ),
         unwatched(),
         host(),
         containers(),
@@ -140,10 +145,11 @@ fn devices() -> Case {
 
 fn mps() -> Vec<Case> {
     let (hog, duty) = (Program::hog().wide(400), |percent| Program::duty(percent).wide(300));
-    let mut limited = Case::pods("2 under MPS with limited threads", Sharing::Mps, &[
-        hog.wide(250),
-        Program::duty(60).wide(750),
-    ]);
+    let mut limited = Case::pods(
+        "2 under MPS with limited threads",
+        Sharing::Mps,
+        &[hog.wide(250), Program::duty(60).wide(750)],
+    );
     limited.processes[0].threads = Some(25);
     limited.processes[1].threads = Some(75);
     vec![

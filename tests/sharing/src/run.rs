@@ -5,8 +5,8 @@ use std::collections::{BTreeSet, BinaryHeap};
 
 use warpmeter_core::device_id;
 use warpmeter_core::fact::{
-    self, Board, Container, DeviceRef, Fact, Health, HealthState, Holder, Level, Mps, Opened,
-    Part, Pod, PodInfo, Pods, ProcessSample, ProcessUse, Reading, Replicas, Sample, Source,
+    self, Board, Container, DeviceRef, Fact, Health, HealthState, Holder, Level, Mps, Opened, Part, Pod,
+    PodInfo, Pods, ProcessSample, ProcessUse, Reading, Replicas, Sample, Source,
 };
 use warpmeter_core::identity::{
     ContainerId, DeviceId, GpuId, HostPid, MigId, Owner, PodUid, ProcessId, Scope,
@@ -44,7 +44,7 @@ struct Worker {
     pid: u32,
     device: usize,
     program: Program,
-    place: Option<(usize, StreamRef)>,
+    stream: Option<StreamRef>,
     gaps: Gaps,
     /// Kernels of the step that are still to be launched; none while it waits for them.
     left: Option<u32>,
@@ -59,8 +59,19 @@ struct Worker {
 pub struct Busy {
     /// By device: the process's number, from when, until when.
     pub intervals: Vec<Vec<(usize, u64, u64)>>,
-    /// By device: the process's number, and its launches in order: when, and how long each runs.
-    pub launches: Vec<Vec<(usize, Vec<(u64, u64)>, u64)>>,
+    /// By device: what each process launched.
+    pub launches: Vec<Vec<Launches>>,
+}
+
+/// What a process launched on a device.
+#[derive(Debug, Clone)]
+pub struct Launches {
+    /// The process, by number.
+    pub process: usize,
+    /// Its launches in order: when, and how long each runs.
+    pub kernels: Vec<(u64, u64)>,
+    /// When it ends.
+    pub ends: u64,
 }
 
 /// A run of a case.
@@ -153,7 +164,7 @@ impl<'c> Recorder<'c> {
                     pid: pid(process),
                     device: *device,
                     program: *program,
-                    place: None,
+                    stream: None,
                     gaps: Gaps::default(),
                     left: Some(program.kernels),
                     last: 0,
@@ -360,15 +371,12 @@ impl<'c> Recorder<'c> {
             self.tell(now + 50 * MS, Source::Host, Fact::Gone(id));
             return None;
         }
-        // One of two events for the same time is enough, such as a wait that is over and the end of the program.
-        let (_, stream) = match worker.place {
-            Some(place) => place,
-            None => {
-                let process = warpmeter_simgpu::Process { pid: worker.pid, start: 1 };
-                let client = guard.attach(worker.device, process, epoch + now).unwrap();
-                let stream = guard.open_stream(client, 1, false, true).unwrap();
-                *worker.place.insert((client, stream))
-            }
+        let stream = if let Some(stream) = worker.stream {
+            stream
+        } else {
+            let process = warpmeter_simgpu::Process { pid: worker.pid, start: 1 };
+            let client = guard.attach(worker.device, process, epoch + now).unwrap();
+            *worker.stream.insert(guard.open_stream(client, 1, false, true).unwrap())
         };
         if worker.program.kernels == 0 {
             return None;
@@ -396,13 +404,13 @@ impl<'c> Recorder<'c> {
                     Err(_) => Some(now + LOOK),
                 }
             }
-            None => match guard.due(stream, worker.last, epoch + now) {
-                Some(left) => Some(now + left.max(LOOK)),
-                None => {
-                    worker.gaps.drained(now);
-                    Some(worker.pause(now))
+            None => {
+                if let Some(left) = guard.due(stream, worker.last, epoch + now) {
+                    return Some(now + left.max(LOOK));
                 }
-            },
+                worker.gaps.drained(now);
+                Some(worker.pause(now))
+            }
         }
     }
 
@@ -539,7 +547,11 @@ impl<'c> Recorder<'c> {
         let mut launches = vec![Vec::new(); self.devices.len()];
         for worker in self.workers {
             let ends = worker.program.dies.unwrap_or(u64::MAX);
-            launches[worker.device].push((worker.process, worker.launched, ends));
+            launches[worker.device].push(Launches {
+                process: worker.process,
+                kernels: worker.launched,
+                ends,
+            });
         }
         self.facts.sort();
         let busy = Busy { intervals: self.intervals, launches };
@@ -551,7 +563,8 @@ impl Worker {
     /// Ends a step; when the next begins.
     fn pause(&mut self, now: u64) -> u64 {
         self.left = Some(self.program.kernels);
-        self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.random =
+            self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let drawn = (self.random >> 33) % (self.program.pause + 1);
         now + (self.program.pause / 2 + drawn).max(LAUNCH)
     }
@@ -564,4 +577,3 @@ fn pid(process: usize) -> u32 {
 fn process_id(process: usize, begins: u64) -> ProcessId {
     ProcessId { pid: HostPid(pid(process)), start: MonoNs(BEGIN + begins) }
 }
-

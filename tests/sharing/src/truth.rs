@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::SECOND;
 use crate::case::{Case, Whose};
-use crate::run::{Busy, SECONDS};
+use crate::run::{Busy, Launches, SECONDS};
 
 /// One owner on one device in one second, in nanoseconds of the device.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -36,8 +36,8 @@ fn of_device(case: &Case, busy: &Busy, device: usize) -> BTreeMap<Whose, Vec<Sec
         edges.push((*start, *process, Change::Busy(true)));
         edges.push((*end, *process, Change::Busy(false)));
     }
-    for (process, launches, ends) in &busy.launches[device] {
-        for (start, end) in outstanding(&busy.intervals[device], *process, launches, *ends) {
+    for Launches { process, kernels, ends } in &busy.launches[device] {
+        for (start, end) in outstanding(&busy.intervals[device], *process, kernels, *ends) {
             edges.push((start, *process, Change::Outstanding(true)));
             edges.push((end, *process, Change::Outstanding(false)));
         }

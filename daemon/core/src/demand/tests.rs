@@ -98,12 +98,14 @@ fn two_processes_of_an_owner_have_two_turns() {
 fn demand() -> impl Strategy<Value = Demand> {
     let gaps = proptest::collection::vec((0..1_000_000_u64, any::<u64>()), 0..4);
     let threads = proptest::option::of((0..=100_u32).prop_map(|percent| Ppb::percent(percent).unwrap()));
-    (0..6_u8, any::<u64>(), 0..64_u32, gaps, threads).prop_map(|(owner, nanos, shift, open, threads)| Demand {
-        owner: (owner > 0).then(|| Owner::Unit(owner.to_string().into())),
-        outstanding: nanos >> shift,
-        open,
-        launches: nanos >> shift,
-        threads,
+    (0..6_u8, any::<u64>(), 0..64_u32, gaps, threads).prop_map(|(owner, nanos, shift, open, threads)| {
+        Demand {
+            owner: (owner > 0).then(|| Owner::Unit(owner.to_string().into())),
+            outstanding: nanos >> shift,
+            open,
+            launches: nanos >> shift,
+            threads,
+        }
     })
 }
 

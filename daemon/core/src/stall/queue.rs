@@ -22,7 +22,9 @@ impl Causes {
         let queued = most.saturating_sub(claimed).min(room);
         let Some(split) = Split::by_weight(queued, hidden).filter(|_| queued > 0) else { return };
         for ((state, rule), amount) in split.into_parts() {
-            for sum in [self.amounts.get_mut(&state), self.rules.get_mut(&(state, rule))].into_iter().flatten() {
+            for sum in
+                [self.amounts.get_mut(&state), self.rules.get_mut(&(state, rule))].into_iter().flatten()
+            {
                 *sum -= amount;
             }
         }
@@ -59,12 +61,15 @@ mod tests {
         let mut causes = found(&parts);
         causes.queue(250);
         let amounts: Vec<_> = causes.amounts.into_iter().collect();
-        assert_eq!(amounts, [
-            (State::StalledDiskRead, 400),
-            (State::StalledCpu, 150),
-            (State::StalledContended, 250),
-            (State::UnknownNoEvidence, 50),
-        ]);
+        assert_eq!(
+            amounts,
+            [
+                (State::StalledDiskRead, 400),
+                (State::StalledCpu, 150),
+                (State::StalledContended, 250),
+                (State::UnknownNoEvidence, 50),
+            ]
+        );
         let mut causes = found(&parts);
         causes.queue(10_000);
         assert_eq!(causes.amounts[&State::StalledContended], 450);

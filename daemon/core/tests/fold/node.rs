@@ -1,8 +1,8 @@
 //! A node made of facts: builders for cases, and random nodes for properties.
 
 use warpmeter_core::fact::{
-    Board, Container, DeviceRef, Fact, Grant, GrantPart, Health, HealthState, Holder, Level, Mps, Opened, Part,
-    Pod, PodInfo, Pods, Process, ProcessSample, ProcessUse, Reading, Replicas, Sample, Source, Volume,
+    Board, Container, DeviceRef, Fact, Grant, GrantPart, Health, HealthState, Holder, Level, Mps, Opened,
+    Part, Pod, PodInfo, Pods, Process, ProcessSample, ProcessUse, Reading, Replicas, Sample, Source, Volume,
 };
 use warpmeter_core::identity::{ContainerId, GpuId, HostPid, MigId, PodUid, ProcessId, Scope};
 use warpmeter_core::inventory::{Authority, Counter, Gpu, Instance, Inventory, Mig};
@@ -309,7 +309,8 @@ pub(crate) fn random(seed: u64, windows: u64) -> (Settings, Vec<Sample>) {
             let pid = 1 + r.small(12);
             let start = now.saturating_sub(r.below(5 * SECOND));
             let owner = format!("p{}", r.below(5));
-            let fact = if r.chance(25) { gone(pid, start) } else { r.part_in_mps(process(pid, start, &owner)) };
+            let fact =
+                if r.chance(25) { gone(pid, start) } else { r.part_in_mps(process(pid, start, &owner)) };
             facts.push(sample(now - r.below(SECOND / 2), Source::Host, fact));
         }
         if r.chance(60) {

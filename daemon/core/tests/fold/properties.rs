@@ -62,7 +62,9 @@ fn conserves(view: &View) {
     }
     for gpu in &view.gpus {
         let own = view.accounts.iter().filter(|account| account.device.gpu == gpu.gpu.id);
-        let sum = |of: fn(&warpmeter_core::view::AccountView) -> Option<u64>| own.clone().filter_map(of).sum::<u64>();
+        let sum = |of: fn(&warpmeter_core::view::AccountView) -> Option<u64>| {
+            own.clone().filter_map(of).sum::<u64>()
+        };
         assert!(sum(|account| account.energy_uj) <= gpu.totals.energy_uj.unwrap_or(0));
         assert!(sum(|account| account.idle_energy_uj) <= gpu.totals.idle_energy_uj.unwrap_or(0));
     }

@@ -135,7 +135,10 @@ fn where_the_driver_says_nothing_of_processes_the_time_is_divided_by_what_they_a
     assert!(node.inferred());
     assert_eq!(node.account("p").borrowed, node.account("p").used - 500 * MS);
     let contended = node.account("q").states[State::StalledContended.index()] / MS;
-    assert_eq!(contended, 44, "it waited for 100 of 900 ms that it did not use, and held 500, of which it used 100");
+    assert_eq!(
+        contended, 44,
+        "it waited for 100 of 900 ms that it did not use, and held 500, of which it used 100"
+    );
 }
 
 #[test]
@@ -192,7 +195,11 @@ fn work_of_an_mps_server_is_its_clients_and_inferred() {
     // What the driver says of the server says nothing of whose work it was.
     let mut node = Node::shared();
     node.second(1, part(None, Some(60), &[SERVER]), 0);
-    node.apply(sample(BEGIN + SECOND, Source::Nvidia, process_use(G, BEGIN, BEGIN + SECOND, &[(SERVER, 60)])));
+    node.apply(sample(
+        BEGIN + SECOND,
+        Source::Nvidia,
+        process_use(G, BEGIN, BEGIN + SECOND, &[(SERVER, 60)]),
+    ));
     node.tick(6000);
     assert_eq!(node.used(), [0, 0, 600], "without probes nobody knows the clients");
 }
