@@ -43,14 +43,10 @@ pub struct Weights {
 }
 
 impl Weights {
-    /// For how long work of `owner` may have run, beside others' or not, of `whole` nanoseconds in which the device ran
-    /// for `engine`.
-    pub fn ran(&self, owner: &Owner, engine: u64, whole: u64) -> u64 {
-        match (&self.times, &self.demands) {
-            (Some(times), _) => times.by_owner.get(&Some(owner.clone())).copied().unwrap_or(0).min(whole),
-            (None, Some(demands)) => demands.of(owner, engine, whole),
-            (None, None) => 0,
-        }
+    /// For how long each owner had work outstanding, of `whole` nanoseconds in which the device ran for `engine`, as far
+    /// as anything says.
+    pub fn outstanding(&self, engine: u64, whole: u64) -> BTreeMap<Owner, u64> {
+        self.demands.as_ref().map(|demands| demands.by_owner(engine, whole)).unwrap_or_default()
     }
 }
 

@@ -5,6 +5,8 @@
 //! of equal length, or at once. Nothing says when they coincide, so each is taken to be as likely outstanding at one
 //! moment as at another: the part of a process is then wᵢ · E[1 ÷ (1 + others outstanding)].
 
+use std::collections::BTreeMap;
+
 use crate::identity::Owner;
 use crate::ratio::Ppb;
 use crate::split::Split;
@@ -73,11 +75,18 @@ impl Demands {
         Split::by_weight(engine, all)
     }
 
-    /// For how long `owner` had work outstanding, of `whole` nanoseconds in which the device ran for `engine`.
-    pub fn of(&self, owner: &Owner, engine: u64, whole: u64) -> u64 {
+    /// For how long each owner had work outstanding, of `whole` nanoseconds in which the device ran for `engine`: the sum
+    /// over its processes, at most all.
+    pub fn by_owner(&self, engine: u64, whole: u64) -> BTreeMap<Owner, u64> {
         let shares = self.outstanding(self.backlog(fraction(engine, whole)));
-        let own = self.seen.iter().zip(shares).filter(|(demand, _)| demand.owner.as_ref() == Some(owner));
-        own.map(|(_, share)| product(share, whole)).fold(0, u64::saturating_add).min(whole)
+        let mut sums: BTreeMap<Owner, u64> = BTreeMap::new();
+        for (demand, share) in self.seen.iter().zip(shares) {
+            if let Some(owner) = &demand.owner {
+                let sum = sums.entry(owner.clone()).or_default();
+                *sum = sum.saturating_add(product(share, whole)).min(whole);
+            }
+        }
+        sums
     }
 
     /// How long each had work outstanding if every gap between enqueues began with such a backlog, as fractions of the

@@ -227,6 +227,14 @@ fn who_runs_beside_others_under_mps_does_not_wait_for_them() {
 }
 
 #[test]
+fn a_counter_that_shows_nothing_of_waited_kernels_is_not_believed_under_mps_either() {
+    let mut node = Node::shared();
+    let asked = |pid| calls(pid, whole(G), &[(GapKind::Sync, 800), (GapKind::Drained, 200)]);
+    node.second(1, part(None, Some(0), &[SERVER]), 0).probed(1, vec![asked(7), asked(8)]).tick(6000);
+    assert_eq!(node.account("p").states[State::UnknownConflict.index()], 500 * MS);
+}
+
+#[test]
 fn limited_threads_of_mps_clients_divide_the_time_in_which_they_run_together() {
     let mut node = Node::shared();
     for (pid, pod, percent) in [(7, "p", 20), (8, "q", 80)] {
