@@ -4,12 +4,12 @@ use super::*;
 
 const S: u64 = 1_000_000_000;
 
-fn unit(name: &str) -> Option<Owner> {
-    Some(Owner::Unit(name.into()))
+fn unit(name: &str) -> Owner {
+    Owner::Unit(name.into())
 }
 
 fn synchronous(name: &str, outstanding: u64) -> Demand {
-    Demand { owner: unit(name), outstanding, open: Vec::new(), launches: 0, threads: None }
+    Demand { owner: Some(unit(name)), outstanding, open: Vec::new(), launches: 0, threads: None }
 }
 
 fn of(seen: Vec<Demand>) -> Demands {
@@ -18,7 +18,7 @@ fn of(seen: Vec<Demand>) -> Demands {
 
 /// Milliseconds of `name`; of nobody without a name.
 fn ms(split: &Split<Option<Owner>>, name: &str) -> u64 {
-    let owner = if name.is_empty() { None } else { unit(name) };
+    let owner = (!name.is_empty()).then(|| unit(name));
     let sum: u64 = split.parts().iter().filter(|(other, _)| *other == owner).map(|(_, amount)| amount).sum();
     (sum + 500_000) / 1_000_000
 }
