@@ -49,10 +49,15 @@ generated:
     cargo test --quiet -p warpmeter-exporter --lib documents | tee /dev/stderr | grep -q '[1-9][0-9]* passed'
     cargo test --quiet -p warpmeter-simkubelet
 
+# The sharing matrix: every owner's part of a shared device against the simulator's log. Rewrites its tables in docs/accuracy.md.
+sharing:
+    WARPMETER_BLESS=1 cargo test --quiet -p warpmeter-sharing -- --nocapture
+
 # Rewrites generated files and goldens after a wanted change.
 bless:
     WARPMETER_BLESS=1 cargo test --quiet -p warpmeter-exporter
     WARPMETER_BLESS=1 cargo test --quiet -p warpmeter-tests golden
+    WARPMETER_BLESS=1 cargo test --quiet -p warpmeter-sharing
 
 # Alert rules, their runbooks and the Alertmanager example, by promtool (and amtool, if it is there).
 rules:

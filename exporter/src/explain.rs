@@ -238,6 +238,9 @@ fn because(
         let evidence = recent.windows.last().map_or("", |why| why.use_evidence.label());
         let source = engine.unwrap_or("no counter");
         return match (evidence, processes) {
+            ("inferred", _) => {
+                format!("the device ran for it ({evidence}: {source} divided by what processes asked for)")
+            }
             ("measured", _) | (_, None) => format!("the device ran for it ({evidence}, by {source})"),
             (_, Some(processes)) => {
                 format!("the device ran for it ({evidence}: {source} divided by {processes})")
@@ -273,6 +276,7 @@ fn found(recent: &Recent<'_>, state: State) -> String {
                 "in gaps shorter than 50 µs between small kernels"
             }
             (Rule::Drained, _) => "while nothing that it had asked for was left to do",
+            (Rule::Open, State::StalledContended) => "with work that it did not wait for behind others'",
             (Rule::Open, _) => "between two enqueues, for longer than work in flight can have lasted",
             (Rule::Waiting, State::StalledContended) => "in calls that waited for its work while others' ran",
             (Rule::Waiting, State::StalledTransfer) => "in calls that waited for copies",

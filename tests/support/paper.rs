@@ -125,7 +125,7 @@ impl Paper {
         let minors = open.iter().map(|number| self.gpus[*number].minor.unwrap()).collect::<BTreeSet<u32>>();
         let opened = Opened { control: !open.is_empty(), minors: minors.into_iter().collect() };
         let id = ProcessId { pid: HostPid(pid), start: MonoNs(self.now() - 1) };
-        let process = Process { id, scope: cgroup::scope(cgroup), opened: Some(opened) };
+        let process = Process { id, scope: cgroup::scope(cgroup), opened: Some(opened), mps: None };
         self.put(Source::Host, Fact::Process(process));
     }
 

@@ -160,6 +160,7 @@ fn node(in_mig: bool) -> Fold {
                 container: Some(ContainerId::new(format!("{pod:064}"))),
             },
             opened: None,
+            mps: None,
         };
         fold.apply(start(Fact::Process(process), Source::Host));
     }

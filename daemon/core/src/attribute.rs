@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::allocate::Held;
+use crate::demand::Demands;
 use crate::identity::Owner;
 use crate::split::Split;
 use crate::view::Evidence;
@@ -14,6 +15,9 @@ pub struct Participants {
     pub owners: BTreeSet<Owner>,
     /// Whether there were processes that nobody could identify.
     pub strangers: bool,
+    /// Whether an MPS server was among them: then the driver does not name all who used the device, and the owners are
+    /// those of processes that were seen to ask for something on it too.
+    pub served: bool,
 }
 
 /// What per-process samples say of a window.
@@ -27,6 +31,23 @@ pub struct ProcessTimes {
     pub silent: bool,
     /// The longest sampling period among the samples, in nanoseconds.
     pub period: u64,
+}
+
+/// What a shared device's engine time can be divided by.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Weights {
+    /// What per-process samples say.
+    pub times: Option<ProcessTimes>,
+    /// What the probes saw of processes.
+    pub demands: Option<Demands>,
+}
+
+impl Weights {
+    /// For how long each owner had work outstanding, of `whole` nanoseconds in which the device ran for `engine`, as far
+    /// as anything says.
+    pub fn outstanding(&self, engine: u64, whole: u64) -> BTreeMap<Owner, u64> {
+        self.demands.as_ref().map(|demands| demands.by_owner(engine, whole)).unwrap_or_default()
+    }
 }
 
 /// A device's engine time, divided.
@@ -45,6 +66,19 @@ impl Used {
         Self { shares: vec![(owner.clone(), engine)], unattributed: 0, evidence }
     }
 
+    /// Sums parts by owner; those of nobody are unattributed.
+    fn gathered(parts: Vec<(Option<Owner>, u64)>, evidence: Evidence) -> Self {
+        let mut shares: BTreeMap<Owner, u64> = BTreeMap::new();
+        let mut unattributed = 0;
+        for (owner, amount) in parts {
+            match owner {
+                Some(owner) => *shares.entry(owner).or_default() += amount,
+                None => unattributed += amount,
+            }
+        }
+        Self { shares: shares.into_iter().collect(), unattributed, evidence }
+    }
+
     fn nobody(engine: u64) -> Self {
         Self { shares: Vec::new(), unattributed: engine, evidence: Evidence::Measured }
     }
@@ -57,15 +91,16 @@ impl Used {
 
 /// Divides `engine` nanoseconds of a device in a stretch of `whole` nanoseconds; the amounts add up to `engine`.
 ///
-/// In order: the only owner with a context (measured); the only holder of a device on which no one was seen
-/// (measured) or only processes too short to be identified (assumed); per-process samples (apportioned); equal
-/// parts if that is configured (assumed); otherwise unattributed.
+/// In order: the only owner with a context (measured; inferred if MPS hides who has one); the only holder of a device
+/// on which no one was seen (measured) or only processes too short to be identified (assumed); per-process samples
+/// (apportioned); what processes were seen to ask for (inferred); equal parts if that is configured (assumed);
+/// otherwise unattributed.
 pub fn attribute(
     engine: u64,
     whole: u64,
     who: &Participants,
     held: &Held,
-    times: Option<&ProcessTimes>,
+    by: &Weights,
     equal_split: bool,
 ) -> Used {
     if engine == 0 {
@@ -77,7 +112,10 @@ pub fn attribute(
         _ => None,
     };
     match (owners.next(), owners.next(), sole_holder) {
-        (Some(owner), None, _) if !who.strangers => return Used::all_to(owner, engine, Evidence::Measured),
+        (Some(owner), None, _) if !who.strangers => {
+            let evidence = if who.served { Evidence::Inferred } else { Evidence::Measured };
+            return Used::all_to(owner, engine, evidence);
+        }
         (Some(owner), None, Some(holder)) if owner == holder => {
             return Used::all_to(owner, engine, Evidence::Assumed);
         }
@@ -87,10 +125,13 @@ pub fn attribute(
         }
         _ => {}
     }
-    if let Some(times) = times
+    if let Some(times) = &by.times
         && times.by_owner.values().any(|time| *time > 0)
     {
         return by_process(engine, whole, times);
+    }
+    if let Some(split) = by.demands.as_ref().and_then(|demands| demands.divide(engine, whole)) {
+        return Used::gathered(split.into_parts(), Evidence::Inferred);
     }
     if equal_split {
         let weights = who.owners.iter().map(|owner| (owner.clone(), 1)).collect();
@@ -136,7 +177,7 @@ mod tests {
     }
 
     fn who(names: &[&str], strangers: bool) -> Participants {
-        Participants { owners: names.iter().map(|name| unit(name)).collect(), strangers }
+        Participants { owners: names.iter().map(|name| unit(name)).collect(), strangers, served: false }
     }
 
     fn held(names: &[&str]) -> Held {
@@ -156,9 +197,13 @@ mod tests {
         }
     }
 
+    fn by(times: ProcessTimes) -> Weights {
+        Weights { times: Some(times), demands: None }
+    }
+
     #[test]
     fn the_only_owner_with_a_context_used_all_of_it() {
-        let used = attribute(700, 1000, &who(&["a"], false), &sole("b"), None, false);
+        let used = attribute(700, 1000, &who(&["a"], false), &sole("b"), &Weights::default(), false);
         assert_eq!(
             used,
             Used { shares: vec![(unit("a"), 700)], unattributed: 0, evidence: Evidence::Measured }
@@ -167,9 +212,9 @@ mod tests {
 
     #[test]
     fn work_without_any_process_is_the_sole_holders() {
-        let used = attribute(700, 1000, &who(&[], false), &sole("a"), None, false);
+        let used = attribute(700, 1000, &who(&[], false), &sole("a"), &Weights::default(), false);
         assert_eq!((used.of(&unit("a")), used.evidence), (700, Evidence::Measured));
-        let used = attribute(700, 1000, &who(&[], true), &sole("a"), None, false);
+        let used = attribute(700, 1000, &who(&[], true), &sole("a"), &Weights::default(), false);
         assert_eq!((used.of(&unit("a")), used.evidence), (700, Evidence::Assumed));
     }
 
@@ -181,7 +226,7 @@ mod tests {
             (who(&["a"], true), Held::free()),
             (who(&["a", "b"], false), held(&["a", "b"])),
         ] {
-            let used = attribute(700, 1000, &who, &held, None, false);
+            let used = attribute(700, 1000, &who, &held, &Weights::default(), false);
             assert_eq!((used.shares.len(), used.unattributed), (0, 700), "{who:?}");
         }
     }
@@ -193,7 +238,7 @@ mod tests {
             1000,
             &who(&["a", "b"], false),
             &held(&["a", "b"]),
-            Some(&times(&[(Some("a"), 800), (Some("b"), 400)], false)),
+            &by(times(&[(Some("a"), 800), (Some("b"), 400)], false)),
             false,
         );
         assert_eq!((used.of(&unit("a")), used.of(&unit("b")), used.unattributed), (400, 200, 0));
@@ -208,7 +253,7 @@ mod tests {
                 1000,
                 &who(&["a", "b"], false),
                 &held(&["a", "b"]),
-                Some(&times(&[(Some("a"), 300), (Some("b"), 300)], silent)),
+                &by(times(&[(Some("a"), 300), (Some("b"), 300)], silent)),
                 false,
             )
         };
@@ -219,14 +264,15 @@ mod tests {
 
     #[test]
     fn the_time_of_strangers_is_unattributed() {
-        let times = times(&[(Some("a"), 300), (None, 300)], false);
-        let used = attribute(600, 1000, &who(&["a"], true), &held(&["a", "b"]), Some(&times), false);
+        let by = by(times(&[(Some("a"), 300), (None, 300)], false));
+        let used = attribute(600, 1000, &who(&["a"], true), &held(&["a", "b"]), &by, false);
         assert_eq!((used.of(&unit("a")), used.unattributed), (300, 300));
     }
 
     #[test]
     fn an_equal_split_is_only_made_when_configured_and_says_that_it_is_assumed() {
-        let used = attribute(701, 1000, &who(&["a", "b"], false), &held(&["a", "b"]), None, true);
+        let used =
+            attribute(701, 1000, &who(&["a", "b"], false), &held(&["a", "b"]), &Weights::default(), true);
         assert_eq!(used.evidence, Evidence::Assumed);
         assert_eq!((used.of(&unit("a")), used.of(&unit("b"))), (351, 350));
     }

@@ -323,6 +323,19 @@ pub struct Process {
     pub scope: Scope,
     /// Which GPU device files it has open; none if that could not be read.
     pub opened: Option<Opened>,
+    /// Its part in MPS, as far as it shows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mps: Option<Mps>,
+}
+
+/// A process's part in MPS, which runs the work of several processes in one context.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mps {
+    /// The server: work that the driver counts as its own is its clients'.
+    Server,
+    /// A client that may use such a part of the device's threads.
+    Client(Ppb),
 }
 
 /// GPU device files that a process has open.

@@ -6,6 +6,8 @@
 
 mod allotted;
 mod close;
+mod demand;
+mod energy;
 mod probes;
 mod report;
 mod tariff;
@@ -96,6 +98,8 @@ struct GpuState {
     totals: BoardTotals,
     elapsed: u64,
     retired: u64,
+    /// Microwatts that it draws without work, once it was seen without any.
+    idle_power: Option<u64>,
     residue: Option<Residue>,
     xids: BTreeMap<u64, u64>,
     last_reading: Option<MonoNs>,
@@ -522,6 +526,7 @@ impl GpuState {
             totals: BoardTotals::default(),
             elapsed: 0,
             retired: 0,
+            idle_power: None,
             residue: None,
             xids: BTreeMap::new(),
             last_reading: None,

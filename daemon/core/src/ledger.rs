@@ -82,6 +82,8 @@ pub struct Account {
     pub bounds: [u64; Bound::COUNT],
     /// Microjoules.
     pub energy_uj: Option<u64>,
+    /// Those of them that the board would have taken without any work, by what the owner holds.
+    pub idle_energy_uj: Option<u64>,
     /// What they cost, once a price was known.
     pub energy_cost: Option<Money>,
     /// What it asked of the device, once the probes have seen it ask for something.
@@ -231,6 +233,12 @@ impl Ledger {
         if let Some(name) = namespace {
             self.namespaces.entry(name).or_default().energy_cost.get_or_insert_default().add(cost);
         }
+    }
+
+    /// Marks as much of an owner's energy as what the device takes without work.
+    pub fn post_idle_energy(&mut self, owner: &Owner, device: &DeviceId, microjoules: u64) {
+        let account = self.accounts.entry(owner.clone()).or_default().entry(device.clone()).or_default();
+        add(&mut account.idle_energy_uj, Some(microjoules));
     }
 
     /// Adds what a process of an owner asked of a device.

@@ -10,6 +10,7 @@
 
 pub mod allocate;
 pub mod attribute;
+pub mod demand;
 pub mod device_id;
 pub mod explain;
 pub mod fact;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::allocate::Held;
-use crate::attribute::{Participants, ProcessTimes, Used, attribute};
+use crate::attribute::{Participants, Used, Weights, attribute};
 use crate::explain::{Ground, Why};
 use crate::fact::{Level, Part};
 use crate::habit::Habit;
@@ -17,6 +17,9 @@ use crate::stall::{self, Host, Still};
 use crate::state::{Progress, Situation, divide};
 use crate::time::{Interval, MonoNs};
 use crate::view::{Activity, Evidence, Usage};
+
+/// A device's use, and for how long each owner had work outstanding.
+type Divided = (Used, BTreeMap<Owner, u64>);
 
 /// One device over one stretch of time in which nothing was granted or revoked.
 #[derive(Debug)]
@@ -39,8 +42,8 @@ pub struct Stretch<'a> {
     pub unheard: bool,
     /// Who had a context.
     pub who: &'a Participants,
-    /// What per-process samples say.
-    pub times: Option<ProcessTimes>,
+    /// What its use can be divided by.
+    pub by: Weights,
     /// Whether use that nothing divides is split equally.
     pub equal_split: bool,
     /// From how long a quiet on an owner has no work.
@@ -76,10 +79,11 @@ impl Stretch<'_> {
             tensor: valid(part.map(|part| &part.tensor)),
             dram: valid(part.map(|part| &part.dram)),
         };
-        let used = activity.engine.map(|engine| {
-            attribute(engine, self.budget, self.who, self.held, self.times.as_ref(), self.equal_split)
+        let divided = activity.engine.map(|engine| {
+            let used = attribute(engine, self.budget, self.who, self.held, &self.by, self.equal_split);
+            (used, self.by.outstanding(engine, self.budget))
         });
-        let roofline = used.as_ref().map(|used| {
+        let roofline = divided.as_ref().map(|(used, _)| {
             let busiest = part.map(|part| &part.pipes).filter(|_| !self.conflict).and_then(|pipes| {
                 let amounts = pipes.all().map(amount);
                 // The busiest may be one that is not counted.
@@ -95,7 +99,7 @@ impl Stretch<'_> {
             match owner {
                 Some(owner) => {
                     let standing = standing(&owner);
-                    let situation = self.situation(&owner, share, used.as_ref(), &standing);
+                    let situation = self.situation(&owner, share, divided.as_ref(), &standing);
                     contradicted +=
                         u64::from(situation.causes.as_ref().is_some_and(|found| found.contradicted));
                     let (states, ground) = divide(&situation);
@@ -111,10 +115,12 @@ impl Stretch<'_> {
                             during: self.during,
                             states: states.clone(),
                             used: situation.used,
-                            use_evidence: used.as_ref().map_or(Evidence::Measured, |used| used.evidence),
+                            use_evidence: divided
+                                .as_ref()
+                                .map_or(Evidence::Measured, |(used, _)| used.evidence),
                             allocation_evidence: self.held.evidence,
                             ground,
-                            still: used.as_ref().map(|used| self.still(&owner, used)),
+                            still: divided.as_ref().map(|divided| self.still(&owner, divided)),
                             rules: situation.causes.filter(|_| ground == Ground::Causes),
                             roofline: roofline.filter(|_| situation.used.is_some_and(|used| used > 0)),
                         });
@@ -125,12 +131,12 @@ impl Stretch<'_> {
             }
         }
 
-        let (shares, usage, use_evidence) = match used {
+        let (shares, usage, use_evidence) = match divided {
             None => {
                 let usage = Usage { unknown: self.budget, ..Usage::default() };
                 (Vec::new(), usage, Evidence::Measured)
             }
-            Some(used) => {
+            Some((used, _)) => {
                 let total = used.shares.iter().map(|(_, amount)| *amount).sum();
                 let inactive = self.budget - total - used.unattributed;
                 let usage = Usage { used: total, unattributed: used.unattributed, inactive, unknown: 0 };
@@ -180,19 +186,24 @@ impl Stretch<'_> {
         &self,
         owner: &Owner,
         allocated: u64,
-        used: Option<&Used>,
+        divided: Option<&Divided>,
         standing: &Standing,
     ) -> Situation {
         // Unattributed work may be anybody's who has a context here, or of whom nobody knows: none of them is idle
         // for certain. Who has not opened the device has no part in the work of processes that are all known.
         let known = !self.who.strangers && !self.who.owners.is_empty();
         let absent = known && standing.progress == Some(Progress::NoProcess);
+        let used = divided.map(|(used, _)| used);
         let hidden = !absent && used.is_some_and(|used| used.unattributed > self.budget / 1000);
-        let still = used.map(|used| self.still(owner, used));
+        let still = divided.map(|divided| self.still(owner, divided));
         let host = standing.host.as_ref();
         let conflict = self.conflict
             || still.zip(host).is_some_and(|(still, host)| disproved(still, host, standing.launches));
-        let causes = still.zip(host).map(|(still, host)| stall::causes(still, host));
+        let causes = still.zip(host).map(|(still, host)| {
+            let mut causes = stall::causes(still, host);
+            causes.queue(self.queued(owner, divided, still, host));
+            causes
+        });
         Situation {
             allocated,
             whole: self.budget,
@@ -205,17 +216,32 @@ impl Stretch<'_> {
         }
     }
 
+    /// For how long `owner` had work outstanding while others' ran, in the node's time. Of several processes, and of
+    /// those who run beside others, nothing says that they waited.
+    fn queued(&self, owner: &Owner, divided: Option<&Divided>, still: Still, host: &Host) -> u64 {
+        let Some((_, outstanding)) = divided else { return 0 };
+        if self.who.served || !host.alone {
+            return 0;
+        }
+        let outstanding = self.real(outstanding.get(owner).copied().unwrap_or(0));
+        outstanding.saturating_sub(still.used).min(still.others)
+    }
+
     /// How long the device ran for `owner` and for others, in the node's time.
-    fn still(&self, owner: &Owner, used: &Used) -> Still {
-        let whole = self.during.nanos();
-        // An instance has a part of its GPU's time, and is as long busy or not as the stretch is.
-        let real = |amount: u64| {
-            let product = u128::from(amount) * u128::from(whole);
-            u64::try_from(product / u128::from(self.budget.max(1))).unwrap_or(whole).min(whole)
-        };
+    fn still(&self, owner: &Owner, (used, outstanding): &Divided) -> Still {
         let own = used.of(owner);
         let all: u64 = used.shares.iter().map(|(_, amount)| *amount).sum::<u64>() + used.unattributed;
-        Still { whole, used: real(own), others: real(all - own) }
+        // Under MPS its work ran beside others', for longer than its part of that time: it did not wait for them.
+        let beside = if self.who.served { outstanding.get(owner).copied().unwrap_or(0).min(all) } else { 0 };
+        Still { whole: self.during.nanos(), used: self.real(beside.max(own)), others: self.real(all - own) }
+    }
+
+    /// The device's nanoseconds in the node's: an instance has a part of its GPU's time, and is as long busy or not as
+    /// the stretch is.
+    fn real(&self, amount: u64) -> u64 {
+        let whole = self.during.nanos();
+        let product = u128::from(amount) * u128::from(whole);
+        u64::try_from(product / u128::from(self.budget.max(1))).unwrap_or(whole).min(whole)
     }
 }
 

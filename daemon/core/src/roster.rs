@@ -65,6 +65,16 @@ impl Roster {
             .map(|entry| &entry.process)
     }
 
+    /// How many nanoseconds of `during` the process lived that [`Roster::find`] gives.
+    pub fn lived(&self, pid: HostPid, during: Interval) -> u64 {
+        let entries = self.by_pid.get(&pid).into_iter().flatten();
+        let lives = entries.filter_map(|entry| {
+            let life = Interval::new(entry.process.id.start, entry.gone.unwrap_or(during.end()))?;
+            Some((entry.process.id.start, life.overlap(during)?.nanos()))
+        });
+        lives.max().map_or(0, |(_, nanos)| nanos)
+    }
+
     /// Live processes.
     pub fn alive(&self) -> impl Iterator<Item = &Process> {
         self.by_pid.values().flatten().filter(|entry| entry.gone.is_none()).map(|entry| &entry.process)
@@ -120,6 +130,7 @@ mod tests {
             id: ProcessId { pid: HostPid(pid), start: MonoNs(start) },
             scope: Scope::Unit(unit.into()),
             opened: Some(Opened::default()),
+            mps: None,
         }
     }
 

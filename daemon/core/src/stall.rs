@@ -8,6 +8,8 @@
 //! Samples of threads show no calls, so any of what a thread did may have been while the device worked. Only what
 //! exceeds the time that the device worked, and the standard error of so many samples, is claimed.
 
+mod queue;
+
 use std::collections::BTreeMap;
 
 use crate::probe::{Doing, Doings, Gap, GapKind};

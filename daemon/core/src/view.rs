@@ -104,6 +104,8 @@ pub struct Residue {
 pub struct BoardTotals {
     /// Microjoules.
     pub energy_uj: Option<u64>,
+    /// Those of them that it would have taken without any work, once it was seen without.
+    pub idle_energy_uj: Option<u64>,
     /// What they cost, as far as a price was known.
     pub energy_cost: Option<Money>,
     /// Bytes received over PCIe.
@@ -180,21 +182,24 @@ pub enum Evidence {
     Measured,
     /// A measured total, divided by measured weights.
     Apportioned,
+    /// A measured total, divided by what processes were seen to ask for.
+    Inferred,
     /// Taken to be so.
     Assumed,
 }
 
 impl Evidence {
     /// Every kind.
-    pub const ALL: [Self; Self::COUNT] = [Self::Measured, Self::Apportioned, Self::Assumed];
+    pub const ALL: [Self; Self::COUNT] = [Self::Measured, Self::Apportioned, Self::Inferred, Self::Assumed];
     /// How many kinds there are.
-    pub const COUNT: usize = 3;
+    pub const COUNT: usize = 4;
 
     /// The kind as a label value.
     pub const fn label(self) -> &'static str {
         match self {
             Self::Measured => "measured",
             Self::Apportioned => "apportioned",
+            Self::Inferred => "inferred",
             Self::Assumed => "assumed",
         }
     }
@@ -227,8 +232,10 @@ pub struct AccountView {
     pub low_intensity: Option<u64>,
     /// Used nanoseconds by what bounded the work, in the order of [`Bound::ALL`]; they sum to `used`.
     pub bounds: [u64; Bound::COUNT],
-    /// Microjoules, by its part of the device's use.
+    /// Microjoules: by its part of the device's use, and what the board draws without work by what it holds.
     pub energy_uj: Option<u64>,
+    /// The latter alone, once the board was seen without work.
+    pub idle_energy_uj: Option<u64>,
     /// What they cost, as far as a price was known.
     pub energy_cost: Option<Money>,
     /// What it asked of the device, once the probes have seen it ask for something.

@@ -1,6 +1,6 @@
 //! What is known of one process, and when it is worth another look.
 
-use warpmeter_core::fact::{Fact, Opened, Process};
+use warpmeter_core::fact::{Fact, Mps, Opened, Process};
 use warpmeter_core::identity::{PodUid, ProcessId, Scope};
 use warpmeter_core::time::{MonoNs, SECOND};
 
@@ -65,6 +65,7 @@ pub(super) struct Known {
     life: Life,
     scope: Scope,
     opened: Option<Opened>,
+    mps: Option<Mps>,
     told: Told,
 }
 
@@ -84,6 +85,7 @@ impl Known {
             life: stat.life,
             scope,
             opened: None,
+            mps: stat.server.then_some(Mps::Server),
             told: Told::Nothing,
         };
         new.plan_check(now);
@@ -140,6 +142,11 @@ impl Known {
     /// Takes in its state; the fact that it has ended, if it has and it had been reported.
     pub(super) fn lives(&mut self, stat: Stat) -> Option<Fact> {
         self.life = stat.life;
+        if stat.server && self.mps != Some(Mps::Server) {
+            // It is named so by the program that it has begun to run since.
+            self.mps = Some(Mps::Server);
+            self.changed();
+        }
         if self.life == Life::Ended { self.end() } else { None }
     }
 
@@ -192,6 +199,14 @@ impl Known {
         self.plan_scan(now);
     }
 
+    /// Takes in what its environment says of it as a client of MPS.
+    pub(super) fn is_client(&mut self, mps: Option<Mps>) {
+        if mps.is_some() && self.mps.is_none() {
+            self.mps = mps;
+            self.changed();
+        }
+    }
+
     /// Whether its files are the same as at the last look, given how many they are now.
     ///
     /// To open a GPU without a change in number it would have to close as many files at the same time.
@@ -228,7 +243,8 @@ impl Known {
         };
         (due && self.life != Life::Ended).then(|| {
             self.told = Told::Current;
-            Fact::Process(Process { id: self.id, scope: self.scope.clone(), opened: self.opened.clone() })
+            let (scope, opened) = (self.scope.clone(), self.opened.clone());
+            Fact::Process(Process { id: self.id, scope, opened, mps: self.mps })
         })
     }
 

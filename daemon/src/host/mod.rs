@@ -11,6 +11,7 @@ pub(crate) mod directory;
 mod health;
 mod known;
 mod lookup;
+mod mps;
 mod path;
 mod pressure;
 mod proc;

@@ -5,11 +5,13 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
+use warpmeter_core::fact::Mps;
 use warpmeter_core::identity::Scope;
 
 use super::cgroup::Membership;
 use super::devices::{Devices, Scan};
 use super::directory::{self, Unread};
+use super::mps;
 use super::stat::Stat;
 
 /// Magic number of procfs.
@@ -154,6 +156,14 @@ impl Proc {
     /// The GPU device files that the process whose directory is `process` has open.
     pub(super) fn files(&mut self, process: &OwnedFd, devices: &Devices) -> Result<Scan, Unread> {
         devices.scan(process, &mut self.entries)
+    }
+
+    /// What the environment of the process whose directory is `process` says of it as a client of MPS, as far as the
+    /// kernel shows it. It may hold secrets: nothing else of it is looked at.
+    pub(super) fn client(&mut self, process: &OwnedFd) -> Option<Mps> {
+        let found = directory::read(process, "environ", &mut self.text).ok().and_then(mps::client);
+        self.text.fill(0);
+        found
     }
 
     /// How many files the process that has `pid` now has open; none if the kernel (before Linux 6.2) does not say.

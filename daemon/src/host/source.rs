@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
-use warpmeter_core::fact::{Fact, Health};
+use warpmeter_core::fact::{Fact, Health, Opened};
 use warpmeter_core::identity::{HostPid, PodUid, ProcessId};
 use warpmeter_core::time::{MonoNs, SECOND};
 
@@ -257,9 +257,12 @@ impl HostSource {
         let Ok(process) = Proc::process(root, pid) else { return 0 };
         let (scan, stat) = self.reader.files(&process);
         let count = scan.as_ref().map_or(0, |scan| scan.files);
+        let opened = scan.as_ref().is_ok_and(|scan| scan.opened != Opened::default());
+        let mps = if opened { self.reader.proc.client(&process) } else { None };
         match (stat, self.known.get_mut(&pid)) {
             (Ok(stat), Some(known)) if known.is(stat) => {
                 out.extend(known.lives(stat));
+                known.is_client(mps);
                 known.has_open(scan, clock.now);
             }
             // Another has the pid now, which the next listing tells.

@@ -1,5 +1,7 @@
 //! The text of `/proc/PID/stat`: what identifies a process, and whether it still runs.
 
+use super::mps::is_server;
+
 /// Flag of kernel threads (`PF_KTHREAD`): they have no memory, files or cgroup of their own.
 const KERNEL_THREAD: u64 = 0x0020_0000;
 
@@ -13,6 +15,8 @@ pub(super) struct Stat {
     pub ticks: u64,
     /// Whether it is a thread of the kernel.
     pub kernel: bool,
+    /// Whether it is an MPS server by its name.
+    pub server: bool,
     /// How far it is from its end.
     pub life: Life,
 }
@@ -53,7 +57,8 @@ impl Stat {
             (false, _) if flags & EXITING != 0 => Life::Leaving,
             (false, _) => Life::Running,
         };
-        Some(Self { ticks, kernel: flags & KERNEL_THREAD != 0, life })
+        let server = is_server(text.get(open + 1..close)?);
+        Some(Self { ticks, kernel: flags & KERNEL_THREAD != 0, server, life })
     }
 }
 

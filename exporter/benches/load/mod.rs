@@ -108,6 +108,7 @@ fn gpu_view(window: u64, gpu: u64) -> GpuView {
         },
         totals: BoardTotals {
             energy_uj: Some(amount(window, gpu)),
+            idle_energy_uj: None,
             energy_cost: None,
             pcie_receive: Some(u128::from(amount(window, gpu))),
             pcie_transmit: Some(u128::from(amount(window, gpu))),
@@ -135,8 +136,8 @@ fn device(window: u64, gpu: u64, instance: &Instance) -> DeviceView {
         profiled: some(4),
         activity: activity(some(5)),
         memory_used: Some(5 << 30),
-        allocation_evidence: [some(6), 0, 0],
-        use_evidence: [some(6), some(7), 0],
+        allocation_evidence: [some(6), 0, 0, 0],
+        use_evidence: [some(6), some(7), 0, 0],
     }
 }
 
@@ -178,13 +179,14 @@ fn account(window: u64, pod: u64) -> AccountView {
         low_intensity: Some(some(5)),
         bounds: [1, 2, 3, 4, 5].map(some),
         energy_uj: Some(some(6)),
+        idle_energy_uj: Some(some(2)),
         energy_cost: None,
         calls: None,
         gaps: None,
         memory_used: Some(3 << 30),
         allocated: Some(Ppb::ONE),
-        allocation_evidence: [some(7), 0, 0],
-        use_evidence: [some(8), 0, 0],
+        allocation_evidence: [some(7), 0, 0, 0],
+        use_evidence: [some(8), 0, 0, 0],
     }
 }
 

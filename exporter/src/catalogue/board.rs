@@ -86,6 +86,14 @@ const FAMILIES: &[Family] = &[
         |view, rows| totals(view, rows, |totals| totals.energy_uj.map(units::joules)),
     ),
     counter(
+        "warpmeter_gpu_idle_energy_joules_total",
+        Unit::Joules,
+        Level::Standard,
+        GPU,
+        "Of that, what the board draws without work: the least that it was seen to, over time; no series until then.",
+        |view, rows| totals(view, rows, |totals| totals.idle_energy_uj.map(units::joules)),
+    ),
+    counter(
         "warpmeter_gpu_energy_cost_total",
         Unit::Currency,
         Level::Standard,

@@ -111,7 +111,7 @@ const FAMILIES: &[Family] = &[
         Unit::GpuSeconds,
         Level::Standard,
         &["gpu_uuid", "mig", "ledger", "evidence"],
-        "GPU time by how its amounts in a ledger (allocation, use) are known: measured, apportioned, assumed.",
+        "GPU time by how its amounts in a ledger (allocation, use) are known: measured, apportioned, inferred, assumed.",
         evidence,
     ),
     counter(

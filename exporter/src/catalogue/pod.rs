@@ -186,8 +186,16 @@ const FAMILIES: &[Family] = &[
         Unit::Joules,
         Level::Standard,
         ACCOUNT,
-        "Energy of the board by the container's part of the device's use.",
+        "Energy of the board: what it draws without work by what the container holds, the rest by its part of the use.",
         |view, rows| each(view, rows, |account| account.energy_uj.map(units::joules)),
+    ),
+    counter(
+        "warpmeter_pod_idle_energy_joules_total",
+        Unit::Joules,
+        Level::Standard,
+        ACCOUNT,
+        "Of that, what the board draws without work; no series until it was seen without any.",
+        |view, rows| each(view, rows, |account| account.idle_energy_uj.map(units::joules)),
     ),
     counter(
         "warpmeter_pod_energy_cost_total",

@@ -61,6 +61,7 @@ fn whole() -> GpuView {
     view.board = board();
     view.totals = BoardTotals {
         energy_uj: Some(1_234_567_890),
+        idle_energy_uj: Some(720_000_000),
         energy_cost: Some(Money::of_energy(ENERGY, 1_234_567_890)),
         pcie_receive: Some(1 << 40),
         pcie_transmit: Some(0),
@@ -114,8 +115,8 @@ fn shared() -> GpuView {
     let mut device = device("GPU-c", None, [70, 0, 20, 10, 0, 0]);
     device.usage =
         Usage { used: 80 * SECOND, unattributed: 5 * SECOND, inactive: 10 * SECOND, unknown: 5 * SECOND };
-    device.allocation_evidence = [50, 50, 0].map(|seconds| seconds * SECOND);
-    device.use_evidence = [20, 60, 20].map(|seconds| seconds * SECOND);
+    device.allocation_evidence = [50, 50, 0, 0].map(|seconds| seconds * SECOND);
+    device.use_evidence = [20, 40, 20, 20].map(|seconds| seconds * SECOND);
     let mut view = gpu("GPU-c", "NVIDIA A100-SXM4-40GB", 100, vec![device]);
     view.sharing = "replicas";
     view
@@ -178,8 +179,8 @@ pub(super) fn device(gpu: &str, mig: Option<&str>, states: [u64; 6]) -> DeviceVi
         profiled: total,
         activity: Activity::default(),
         memory_used: None,
-        allocation_evidence: [total, 0, 0],
-        use_evidence: [total, 0, 0],
+        allocation_evidence: [total, 0, 0, 0],
+        use_evidence: [total, 0, 0, 0],
     }
 }
 
@@ -237,6 +238,7 @@ fn accounts() -> Vec<AccountView> {
     full.bounds = [30, 15, 8, 2, 5].map(|seconds| seconds * SECOND);
     full.low_intensity = Some(3 * SECOND);
     full.energy_uj = Some(1_000_001);
+    full.idle_energy_uj = Some(250_000);
     full.energy_cost = Some(Money::of_energy(ENERGY, 1_000_001));
     full.memory_used = Some(39 << 30);
     let unnamed = account(pod_owner("uid-2", ""), "GPU-b", Some("MIG-1"), State::Active, 45);
@@ -302,13 +304,14 @@ pub(super) fn account(owner: Owner, gpu: &str, mig: Option<&str>, state: State, 
         low_intensity: None,
         bounds: [0, 0, 0, 0, if state == State::Active { seconds * SECOND } else { 0 }],
         energy_uj: None,
+        idle_energy_uj: None,
         energy_cost: None,
         calls: None,
         gaps: None,
         memory_used: None,
         allocated: Some(Ppb::ONE),
-        allocation_evidence: [seconds * SECOND, 0, 0],
-        use_evidence: [0; 3],
+        allocation_evidence: [seconds * SECOND, 0, 0, 0],
+        use_evidence: [0; 4],
     }
 }
 

@@ -3,17 +3,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::energy::Parts;
 use super::probes::{self, Seen};
 use super::{Fold, GpuState, IDENTITY_GRACE, Named, Recent, Watched};
 use crate::allocate::{Gpus, Held, resolve};
-use crate::attribute::{Participants, ProcessTimes};
+use crate::attribute::{Participants, ProcessTimes, Weights};
 use crate::explain::Why;
-use crate::fact::{Discard, HealthState, Part, Process, Source};
+use crate::fact::{Discard, HealthState, Mps, Part, Process, Source};
 use crate::identity::{DeviceId, GpuId, HostPid, MigId, Owner, PodUid, Scope};
 use crate::inventory::Gpu;
 use crate::ledger::Posting;
 use crate::posting::{Standing, Stretch};
-use crate::price::Price;
 use crate::ratio::Ppb;
 use crate::split::Split;
 use crate::state::{Class, Progress};
@@ -33,17 +33,17 @@ enum Slice {
 }
 
 /// A device in a piece of a window, and what is known of it there.
-struct Place<'a> {
-    device: &'a DeviceId,
-    window: &'a Window,
-    piece: Interval,
-    held: &'a Held,
-    who: &'a Participants,
-    part: Option<&'a Part>,
+pub(super) struct Place<'a> {
+    pub(super) device: &'a DeviceId,
+    pub(super) window: &'a Window,
+    pub(super) piece: Interval,
+    pub(super) held: &'a Held,
+    pub(super) who: &'a Participants,
+    pub(super) part: Option<&'a Part>,
     /// Processes that the driver lists on it.
-    listed: BTreeSet<HostPid>,
+    pub(super) listed: BTreeSet<HostPid>,
     /// Its GPU, by which calls name it.
-    gpus: Gpus,
+    pub(super) gpus: Gpus,
 }
 
 impl Fold {
@@ -105,8 +105,7 @@ impl Fold {
         let tariff = self.tariffs.at(window.during.start());
         let price = tariff.price(&window.gpu.model);
         let slices = slices(window);
-        let mut used: BTreeMap<(Option<Owner>, DeviceId), u64> = BTreeMap::new();
-        let mut held: BTreeMap<(Option<Owner>, DeviceId), u64> = BTreeMap::new();
+        let (mut used, mut held) = (Parts::new(), Parts::new());
         for (piece, holdings) in self.held(window.during) {
             let weights = slices.clone();
             let Some(split) = Split::by_weight(piece.nanos(), weights) else { continue };
@@ -130,15 +129,13 @@ impl Fold {
                 });
                 let granted = holdings.get(&device);
                 let who = part
-                    .map(|(part, _)| self.participants(window, part, &device, granted))
+                    .map(|(part, _)| self.participants(window, part, piece, &device, granted))
                     .unwrap_or_default();
                 let owned = match granted {
                     Some(held) => held.clone(),
                     None if self.infers() => Held::inferred(&who.owners),
                     None => Held::free(),
                 };
-                let times =
-                    self.process_times(id, window, part.map(|(part, _)| part), piece, &device, &owned);
                 let place = Place {
                     device: &device,
                     window,
@@ -149,6 +146,9 @@ impl Fold {
                     listed: part.map(|(part, _)| pids(window, part)).unwrap_or_default(),
                     gpus: [(id.clone(), Arc::clone(&window.gpu))].into(),
                 };
+                let times =
+                    self.process_times(id, window, part.map(|(part, _)| part), piece, &device, &owned);
+                let demands = self.demands(&place);
                 let stretch = Stretch {
                     conflict: part
                         .is_some_and(|(part, start)| self.contradicted(part, start, window, &device)),
@@ -160,7 +160,7 @@ impl Fold {
                     held: &owned,
                     unheard: self.settings.grants_expected && !self.heard,
                     who: &who,
-                    times,
+                    by: Weights { times, demands },
                     equal_split: self.settings.equal_split,
                     no_work_after: self.settings.no_work_after,
                 };
@@ -188,7 +188,7 @@ impl Fold {
             let state = self.gpus.get_mut(id);
             let energy = state.and_then(|state| state.count(&reading.board, window.during, price));
             if let Some(energy) = energy {
-                self.share_energy(energy, price, used, held);
+                self.share_energy(id, window, energy, price, (used, held));
             }
         }
     }
@@ -208,8 +208,8 @@ impl Fold {
         posting: &Posting,
         who: &Participants,
         piece: Interval,
-        used: &mut BTreeMap<(Option<Owner>, DeviceId), u64>,
-        held: &mut BTreeMap<(Option<Owner>, DeviceId), u64>,
+        used: &mut Parts,
+        held: &mut Parts,
     ) {
         let device = &posting.device;
         for (owner, amount) in &posting.used {
@@ -260,24 +260,6 @@ impl Fold {
             queue.push_back(recent);
             while queue.front().is_some_and(|oldest| piece.end().since(oldest.until) >= TRAILING) {
                 queue.pop_front();
-            }
-        }
-    }
-
-    /// Energy goes to those who used the GPU, by time; of a window that nobody used, to those who held it.
-    fn share_energy(
-        &mut self,
-        energy: u64,
-        price: Option<Price>,
-        used: BTreeMap<(Option<Owner>, DeviceId), u64>,
-        held: BTreeMap<(Option<Owner>, DeviceId), u64>,
-    ) {
-        let by_use = Split::by_weight(energy, used.into_iter().collect());
-        let split = by_use.or_else(|| Split::by_weight(energy, held.into_iter().collect()));
-        for ((owner, device), amount) in split.map(Split::into_parts).unwrap_or_default() {
-            if let Some(owner) = owner {
-                let namespace = namespace(&self.named, &owner);
-                self.ledger.post_energy(&owner, &device, amount, price, namespace);
             }
         }
     }
@@ -352,12 +334,14 @@ impl Fold {
         &self,
         window: &Window,
         part: &Part,
+        piece: Interval,
         device: &DeviceId,
         held: Option<&Held>,
     ) -> Participants {
         let mut who = Participants::default();
         for pid in pids(window, part) {
             match self.roster.find(pid, window.during) {
+                Some(process) if process.mps == Some(Mps::Server) => who.served = true,
                 Some(process) => {
                     who.owners.insert(self.owner(process, held));
                 }
@@ -365,6 +349,11 @@ impl Fold {
             }
         }
         debug_assert_eq!(part.mig, device.mig, "a part is its device's");
+        if who.served {
+            // The clients are those who asked for something here. Unless they were watched, nobody knows them.
+            who.strangers |= !self.snapshots.cover(piece);
+            who.owners.extend(self.clients(window, piece, device, held));
+        }
         who
     }
 
@@ -383,8 +372,12 @@ impl Fold {
         let mut times = ProcessTimes::default();
         let mut sampled: BTreeSet<HostPid> = BTreeSet::new();
         for (sample, overlap) in self.gpus.get(id)?.timeline.samples(piece) {
-            let owner =
-                self.roster.find(sample.pid, window.during).map(|process| self.owner(process, Some(held)));
+            let process = self.roster.find(sample.pid, window.during);
+            if process.is_some_and(|process| process.mps == Some(Mps::Server)) {
+                // It is the work of its clients, and says nothing of whose.
+                continue;
+            }
+            let owner = process.map(|process| self.owner(process, Some(held)));
             *times.by_owner.entry(owner).or_default() += sample.sm.of(overlap.nanos());
             times.period = times.period.max(sample.during.nanos());
             sampled.insert(sample.pid);
@@ -465,13 +458,13 @@ impl Fold {
 }
 
 /// The namespace of an owner that is a pod; empty if that is not known.
-fn namespace(named: &BTreeMap<PodUid, Named>, owner: &Owner) -> Option<Arc<str>> {
+pub(super) fn namespace(named: &BTreeMap<PodUid, Named>, owner: &Owner) -> Option<Arc<str>> {
     let Owner::Pod { uid, .. } = owner else { return None };
     Some(named.get(uid).map_or_else(|| "".into(), |named| named.namespace.clone()))
 }
 
 /// Processes that had a context at the window's start or end.
-fn pids(window: &Window, part: &Part) -> BTreeSet<HostPid> {
+pub(super) fn pids(window: &Window, part: &Part) -> BTreeSet<HostPid> {
     let now = part.processes.iter().flatten().map(|holder| holder.pid);
     now.chain(window.before.get(&part.mig).into_iter().flatten().copied()).collect()
 }

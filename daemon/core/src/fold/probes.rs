@@ -15,7 +15,7 @@ const GRACE: u64 = 2 * SECOND;
 /// After so long without a snapshot none is expected any more.
 const LOST: u64 = 5 * SECOND;
 /// Bytes in a nanosecond that a link is taken to carry until more is seen: PCIe 4.0 × 16 as it is in practice.
-const LINK: u64 = 25;
+pub(super) const LINK: u64 = 25;
 
 /// Snapshots of the recent past.
 #[derive(Debug, Default)]
@@ -93,6 +93,11 @@ impl Snapshots {
     /// Forgets what ended before `open`.
     pub(super) fn forget(&mut self, open: MonoNs) {
         self.kept.retain(|probes| probes.during.end() > open);
+    }
+
+    /// The snapshots that have something of `during`, and what of it.
+    pub(super) fn of(&self, during: Interval) -> impl Iterator<Item = (&Probes, Interval)> {
+        self.kept.iter().filter_map(move |probes| Some((probes, probes.during.overlap(during)?)))
     }
 
     /// Whether any snapshot has something of `during`.
@@ -179,7 +184,7 @@ fn add(sums: &mut Doings, doings: Doings, part: impl Fn(u64) -> u64) {
 }
 
 /// `amount × part ÷ whole`, rounded to the nearest.
-fn scaled(amount: u64, part: u64, whole: u64) -> u64 {
+pub(super) fn scaled(amount: u64, part: u64, whole: u64) -> u64 {
     let product = u128::from(amount) * u128::from(part) + u128::from(whole / 2);
     u64::try_from(product / u128::from(whole)).unwrap_or(u64::MAX)
 }

@@ -111,6 +111,7 @@ impl Fold {
                     low_intensity: account.low_intensity,
                     bounds: account.bounds,
                     energy_uj: account.energy_uj,
+                    idle_energy_uj: account.idle_energy_uj,
                     energy_cost: account.energy_cost,
                     calls: account.calls,
                     gaps: account.gaps.clone(),

@@ -305,7 +305,7 @@ fn before_the_source_of_grants_has_spoken_nobody_knows_who_holds_what() {
     node.put(3, Source::Host, process(7, 2, "p")).second(1, Some(100), &[7]).tick(3);
     assert_eq!(node.device_ms(DeviceState::Unallocated), 0, "unknown is not unallocated");
     assert_eq!(node.device_ms(DeviceState::Allocated(Class::Unknown)), 1000);
-    assert_eq!(node.view.gpus[0].devices[0].allocation_evidence, [0, 0, SECOND]);
+    assert_eq!(node.view.gpus[0].devices[0].allocation_evidence, [0, 0, 0, SECOND]);
     node.put(3 * SECOND, Source::Pods, pods(&[], &[])).second(4, Some(0), &[]).tick(6);
     assert!(node.device_ms(DeviceState::Unallocated) >= 1000);
 }

@@ -8,4 +8,5 @@ mod node;
 mod prices;
 mod properties;
 mod rooflines;
+mod sharing;
 mod stalls;

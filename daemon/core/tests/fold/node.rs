@@ -1,7 +1,7 @@
 //! A node made of facts: builders for cases, and random nodes for properties.
 
 use warpmeter_core::fact::{
-    Board, Container, DeviceRef, Fact, Grant, GrantPart, Health, HealthState, Holder, Level, Opened, Part,
+    Board, Container, DeviceRef, Fact, Grant, GrantPart, Health, HealthState, Holder, Level, Mps, Opened, Part,
     Pipes, Pod, PodInfo, Pods, Process, ProcessSample, ProcessUse, Reading, Replicas, Sample, Source, Volume,
 };
 use warpmeter_core::identity::{ContainerId, GpuId, HostPid, MigId, PodUid, ProcessId, Scope};
@@ -106,6 +106,7 @@ pub(crate) fn process(pid: u32, start: u64, pod: &str) -> Fact {
         id: ProcessId { pid: HostPid(pid), start: MonoNs(start) },
         scope: Scope::Pod { uid: PodUid::new(pod), container: Some(ContainerId::new(format!("c-{pod}"))) },
         opened: Some(Opened { control: true, minors: vec![3] }),
+        mps: None,
     })
 }
 
@@ -234,6 +235,17 @@ impl Random {
         std::array::from_fn(|_| if self.chance(30) { self.below(SECOND) } else { 0 })
     }
 
+    /// The same process, which may be one of MPS.
+    fn part_in_mps(&mut self, fact: Fact) -> Fact {
+        let Fact::Process(process) = fact else { return fact };
+        let mps = match self.below(8) {
+            0 => Some(Mps::Server),
+            1 => Ppb::percent(self.small(101)).map(Mps::Client),
+            _ => None,
+        };
+        Fact::Process(Process { mps, ..process })
+    }
+
     fn ratio(&mut self) -> Option<Level> {
         match self.below(10) {
             0 => None,
@@ -300,7 +312,8 @@ pub(crate) fn random(seed: u64, windows: u64) -> (Settings, Vec<Sample>) {
             let pid = 1 + r.small(12);
             let start = now.saturating_sub(r.below(5 * SECOND));
             let owner = format!("p{}", r.below(5));
-            let fact = if r.chance(25) { gone(pid, start) } else { process(pid, start, &owner) };
+            let fact =
+                if r.chance(25) { gone(pid, start) } else { r.part_in_mps(process(pid, start, &owner)) };
             facts.push(sample(now - r.below(SECOND / 2), Source::Host, fact));
         }
         if r.chance(60) {

@@ -60,7 +60,16 @@ fn conserves(view: &View) {
             }
         }
     }
+    for gpu in &view.gpus {
+        let own = view.accounts.iter().filter(|account| account.device.gpu == gpu.gpu.id);
+        let sum = |of: fn(&warpmeter_core::view::AccountView) -> Option<u64>| {
+            own.clone().filter_map(of).sum::<u64>()
+        };
+        assert!(sum(|account| account.energy_uj) <= gpu.totals.energy_uj.unwrap_or(0));
+        assert!(sum(|account| account.idle_energy_uj) <= gpu.totals.idle_energy_uj.unwrap_or(0));
+    }
     for account in &view.accounts {
+        assert!(account.idle_energy_uj <= account.energy_uj, "idle energy is a part of it");
         assert!(account.activity.sm_active.unwrap_or(0) <= u64::MAX / 2);
         assert_eq!(account.use_evidence.iter().sum::<u64>(), account.used);
         assert_eq!(

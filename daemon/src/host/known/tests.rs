@@ -7,7 +7,7 @@ use super::*;
 const NOW: MonoNs = MonoNs(1000 * SECOND);
 
 fn known(pid: u32, start: u64, scope: Scope) -> Known {
-    let stat = Stat { ticks: start * 100, kernel: false, life: Life::Running };
+    let stat = Stat { ticks: start * 100, kernel: false, server: false, life: Life::Running };
     let id = ProcessId { pid: HostPid(pid), start: MonoNs(start * SECOND) };
     Known::new(7, stat, id, scope, NOW)
 }

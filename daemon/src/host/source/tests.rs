@@ -2,5 +2,6 @@
 
 mod faults;
 mod kernel;
+mod mps;
 mod rounds;
 mod tree;

@@ -11,7 +11,7 @@ const ZOMBIE_LEADER: &[u8] = include_bytes!("../../../../tests/fixtures/proc/zom
 const KERNEL_THREAD: &[u8] = include_bytes!("../../../../tests/fixtures/proc/kernel-thread.txt");
 
 fn stat(ticks: u64, kernel: bool, life: Life) -> Stat {
-    Stat { ticks, kernel, life }
+    Stat { ticks, kernel, server: false, life }
 }
 
 #[test]

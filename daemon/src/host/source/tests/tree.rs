@@ -43,12 +43,12 @@ pub(super) fn id(pid: u32, ticks: u64) -> ProcessId {
 }
 
 pub(super) fn process(pid: u32, ticks: u64, scope: Scope, opened: Opened) -> Fact {
-    Fact::Process(Process { id: id(pid, ticks), scope, opened: Some(opened) })
+    Fact::Process(Process { id: id(pid, ticks), scope, opened: Some(opened), mps: None })
 }
 
 /// A process whose open files could not be read.
 pub(super) fn closed_book(pid: u32, ticks: u64, scope: Scope) -> Fact {
-    Fact::Process(Process { id: id(pid, ticks), scope, opened: None })
+    Fact::Process(Process { id: id(pid, ticks), scope, opened: None, mps: None })
 }
 
 pub(super) fn gone(pid: u32, ticks: u64) -> Fact {
