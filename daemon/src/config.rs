@@ -1,6 +1,7 @@
 //! The configuration file: TOML, every key optional, every problem reported at once with its place.
 
 mod cupti;
+mod dcgm;
 mod http;
 mod price;
 mod reader;
@@ -13,6 +14,7 @@ use std::time::Duration;
 use warpmeter_core::settings::Settings;
 
 use crate::bpf::Enabled;
+use crate::dcgm::DcgmOptions;
 use crate::kubelet::KubeletOptions;
 use crate::names::{LabelKeys, NamesOptions};
 use crate::prices::PriceOptions;
@@ -67,6 +69,8 @@ pub struct Config {
     pub probes: Enabled,
     /// Whether performance monitors are sampled.
     pub cupti: CuptiOptions,
+    /// How a neighbouring DCGM exporter is read, if it is.
+    pub dcgm: Option<DcgmOptions>,
     /// How much is exported.
     pub level: Level,
     /// What is said of prices.
@@ -94,6 +98,7 @@ impl Default for Config {
             control: Some(crate::control::SOCKET.into()),
             probes: Enabled::Auto,
             cupti: CuptiOptions::default(),
+            dcgm: None,
             level: Level::Standard,
             price: PriceOptions::default(),
             settings: Settings::default(),
@@ -185,6 +190,7 @@ impl Config {
                 _ => false,
             }),
             "cupti" => cupti::read(section, &mut config.cupti),
+            "dcgm" => dcgm::read(section, &mut config.dcgm),
             "metrics" => section.read(&["level"], |section, key| match key {
                 "level" => section.set(key, &mut config.level, values::level),
                 _ => false,

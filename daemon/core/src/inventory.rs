@@ -112,6 +112,8 @@ pub enum Counter {
     ProcessUtilization,
     /// CUPTI's sampling of the performance monitor.
     PmSampling,
+    /// DCGM's profiling fields, as a neighbouring exporter shows them.
+    Dcgm,
 }
 
 impl Counter {
@@ -123,6 +125,7 @@ impl Counter {
             Self::UtilizationSamples => "utilization_samples",
             Self::ProcessUtilization => "process_utilization",
             Self::PmSampling => "pm_sampling",
+            Self::Dcgm => "dcgm",
         }
     }
 }

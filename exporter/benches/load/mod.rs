@@ -117,6 +117,7 @@ fn gpu_view(window: u64, gpu: u64) -> GpuView {
         quote: Some(Quote::configured(Price(2_950_000))),
         xids: Vec::new(),
         last_reading: Some(MonoNs(window * 1_000_000_000)),
+        averaged_until: None,
     }
 }
 

@@ -169,6 +169,9 @@ impl Fold {
                     self.sources.discard(Source::Probes, Discard::Range, posting.contradicted);
                 }
                 self.post(&posting, &who, piece, &mut used, &mut held);
+                if let Some(state) = self.gpus.get_mut(id) {
+                    state.late.remember(&posting, piece);
+                }
                 self.explain(posting.whys);
             }
             if let Some(state) = self.gpus.get_mut(id) {

@@ -80,6 +80,7 @@ impl Fold {
             quote: tariff.quote(&state.gpu.model),
             xids: state.xids.iter().map(|(xid, count)| (*xid, *count)).collect(),
             last_reading: state.last_reading,
+            averaged_until: state.late.until(),
         }
     }
 
