@@ -42,16 +42,11 @@ pub(super) struct Late {
     waiting: VecDeque<Averages>,
     /// Up to when each device's averages are counted.
     counted: BTreeMap<DeviceId, MonoNs>,
-    /// Whether any are to be expected.
-    expected: bool,
 }
 
 impl Late {
-    /// Remembers a closed window, if averages are to be expected.
+    /// Remembers a closed window of a device of which averages are to be expected.
     pub(super) fn remember(&mut self, posting: &Posting, during: Interval) {
-        if !self.expected {
-            return;
-        }
         let concerned = || posting.owner_activity.iter().map(|(owner, _)| owner);
         let (used, nobodys) = if posting.profiled {
             let used_by = |owner: &Owner| {
@@ -177,7 +172,6 @@ impl Fold {
                 state.late = Late::default();
                 continue;
             }
-            state.late.expected = true;
             let Some(open) = state.timeline.open_since() else { continue };
             state.late.forget(open);
             let (ripe, waiting) =

@@ -10,7 +10,7 @@ use crate::attribute::{Participants, ProcessTimes};
 use crate::explain::Why;
 use crate::fact::{Discard, HealthState, Part, Process, Source};
 use crate::identity::{DeviceId, GpuId, HostPid, MigId, Owner, PodUid, Scope};
-use crate::inventory::Gpu;
+use crate::inventory::{Counter, Gpu};
 use crate::ledger::Posting;
 use crate::posting::{Standing, Stretch};
 use crate::price::Price;
@@ -169,7 +169,9 @@ impl Fold {
                     self.sources.discard(Source::Probes, Discard::Range, posting.contradicted);
                 }
                 self.post(&posting, &who, piece, &mut used, &mut held);
-                if let Some(state) = self.gpus.get_mut(id) {
+                if window.gpu.authority.sm == Some(Counter::Dcgm)
+                    && let Some(state) = self.gpus.get_mut(id)
+                {
                     state.late.remember(&posting, piece);
                 }
                 self.explain(posting.whys);
