@@ -215,6 +215,8 @@ fn an_exporter_is_read_only_if_its_address_is_given_and_several_times_an_interva
         [dcgm.interval, dcgm.period, dcgm.timeout].map(|it| it.as_secs_f64())
     };
     assert_eq!(seconds(""), [30.0, 5.0, 2.0]);
+    let large = "[dcgm]\nurl = \"http://h\"\nmax_bytes = 1.6777216e+07\n";
+    assert_eq!(Config::parse(large).unwrap().dcgm.unwrap().most, 16 << 20, "as Helm writes it");
     assert_eq!(seconds("interval = \"6s\""), [6.0, 1.0, 1.0], "the others follow");
     for (text, wants) in [
         ("interval = \"10s\"", "2:1 `url` is missing in [dcgm]"),
@@ -224,8 +226,9 @@ fn an_exporter_is_read_only_if_its_address_is_given_and_several_times_an_interva
         ("url = \"http://h\"\nperiod = \"11s\"", "4:10 `period` in [dcgm]: wants at most a third"),
         ("url = \"http://h\"\ntimeout = \"6s\"", "4:11 `timeout` in [dcgm]: wants at most `period`"),
         ("url = \"http://h\"\ninterval = \"10m\"", "from 1s to 5m"),
-        ("url = \"http://h\"\nmax_bytes = 1", "from 65536 to 268435456, got 1"),
-        ("url = \"http://h\"\nmax_bytes = \"1M\"", "got string"),
+        ("url = \"http://h\"\nmax_bytes = 1", "from 65536 to 268435456"),
+        ("url = \"http://h\"\nmax_bytes = 65536.5", "from 65536 to 268435456"),
+        ("url = \"http://h\"\nmax_bytes = \"1M\"", "from 65536 to 268435456"),
         ("url = \"http://h\"\nenabled = true", "unknown key `enabled` in [dcgm]"),
     ] {
         let found = problems(&format!("\n[dcgm]\n{text}\n"));
