@@ -49,7 +49,8 @@ fn endpoint(value: &DeValue<'_>) -> Result<Endpoint, String> {
     Ok(Endpoint::parse(&values::text(value)?)?)
 }
 
-/// An exporter's interval: what is remembered of closed windows lasts for twice the longest.
+/// An exporter's interval. The source is asked five times a second, and cannot follow a faster one; rules take rates over
+/// five minutes.
 fn long(value: &DeValue<'_>) -> Result<Duration, String> {
-    values::duration(value, Duration::from_secs(1), Duration::from_mins(5)).map(Duration::from_nanos)
+    values::duration(value, Duration::from_secs(2), Duration::from_mins(2)).map(Duration::from_nanos)
 }

@@ -136,7 +136,7 @@ fn series(rest: &[u8]) -> Option<(Place, f64)> {
         let end = quoted(text)?;
         let value = text.get(..end)?;
         match key.trim() {
-            "UUID" | "uuid" => place.gpu = value.to_owned(),
+            "UUID" | "uuid" => value.clone_into(&mut place.gpu),
             "GPU_I_ID" if !value.is_empty() => place.instance = Some(value.parse().ok()?),
             _ => {}
         }

@@ -20,6 +20,8 @@ use crate::clock;
 
 /// The longest from one try to the next.
 const LONGEST: Duration = Duration::from_mins(1);
+/// How much later than it was due a look may be, whatever the period.
+const SLACK: u64 = SECOND / 2;
 /// For how long a page is not believed on which a ratio was a percentage: small ones look like ratios.
 const DOUBTED: u64 = 600 * SECOND;
 
@@ -202,7 +204,8 @@ impl DcgmSource {
     ) {
         let pace = self.pace();
         // After a longer pause it is not known when values were exchanged.
-        let before = self.looked.filter(|before| now.since(*before) <= pace.period * 5 / 2);
+        let longest = (pace.period * 5 / 2).max(pace.period + SLACK);
+        let before = self.looked.filter(|before| now.since(*before) <= longest);
         self.followed.retain(|device, _| before.is_some() && own.contains_key(device));
         for (device, (figures, beat)) in own {
             let Some((followed, before)) = self.followed.get_mut(&device).zip(before) else {

@@ -15,7 +15,7 @@ use crate::ratio::Ppb;
 use crate::time::{Interval, MonoNs, SECOND};
 use crate::view::{Activity, BoardTotals};
 
-/// How long closed windows are remembered for averages that are still to come: an exporter's longest interval, twice.
+/// How long closed windows are remembered for averages that are still to come: an exporter's longest interval, five times.
 const REMEMBERED: u64 = 600 * SECOND;
 
 /// Averages of a GPU that may wait for their windows to close: those of a minute of seven instances, each second.
