@@ -219,7 +219,7 @@ fn an_exporter_is_read_only_if_its_address_is_given_and_several_times_an_interva
     assert_eq!(Config::parse(large).unwrap().dcgm.unwrap().most, 16 << 20, "as Helm writes it");
     assert_eq!(seconds("interval = \"6s\""), [6, 1, 1], "the others follow");
     for (text, wants) in [
-        ("interval = \"10s\"", "2:1 `url` is missing in [dcgm]"),
+        ("interval = \"10s\"", "2:2 `url` is missing in [dcgm]"),
         ("url = \"https://h:9400\"", "only plain HTTP"),
         ("url = \"http://me:secret@h:9400\"", "without user and password"),
         ("url = 9400", "wants a text"),
