@@ -26,6 +26,7 @@ mod identities;
 mod kubelets;
 mod missing;
 mod monitors;
+mod neighbours;
 mod owners;
 mod patience;
 mod pressure;

@@ -31,6 +31,8 @@ pub(crate) struct Tools {
     pub(crate) sieve: Sieve,
     /// What is wanted of performance monitors, if anything is.
     pub(crate) wanted: Option<PmSampling>,
+    /// Whether DCGM's exporter gives the SM figures of devices for which nothing else does.
+    pub(crate) dcgm: bool,
     /// Nanoseconds between polls.
     pub(crate) period: u64,
 }
@@ -260,7 +262,7 @@ impl Gpu {
         for pair in self.pairs() {
             pair.start(&mut tools.buffer);
         }
-        self.choose(tools.wanted.as_ref());
+        self.choose(tools.wanted.as_ref(), tools.dcgm);
     }
 
     fn pairs(&mut self) -> impl Iterator<Item = &mut Pair> {
@@ -280,7 +282,7 @@ impl Gpu {
     }
 
     /// Chooses the authorities, once.
-    fn choose(&mut self, wanted: Option<&PmSampling>) {
+    fn choose(&mut self, wanted: Option<&PmSampling>, dcgm: bool) {
         let gives = self.parts.iter().find_map(|unit| unit.pair.as_ref()).map(Pair::gives);
         self.engine = if gives.is_some() {
             Engine::Gpm
@@ -294,7 +296,9 @@ impl Gpu {
         };
         let sampled = self.choose_samples(wanted);
         let gives = gives.unwrap_or_default();
-        self.info.authority = authority(self.engine, gives, sampled, self.cursor.is_some());
+        let authority = authority(self.engine, gives, sampled, self.cursor.is_some());
+        let sm = authority.sm.or(dcgm.then_some(Counter::Dcgm));
+        self.info.authority = Authority { sm, ..authority };
     }
 
     fn has_ring(&mut self) -> bool {

@@ -26,6 +26,8 @@ pub struct Options {
     pub known: Vec<String>,
     /// What is wanted of the performance monitors; nothing unless asked for, since each has one owner on the machine.
     pub cupti: Option<PmSampling>,
+    /// Whether somebody else gives the SM figures of devices for which nothing of the driver does: DCGM's exporter.
+    pub dcgm: bool,
 }
 
 impl Default for Options {
@@ -36,6 +38,7 @@ impl Default for Options {
             skip: Vec::new(),
             known: Vec::new(),
             cupti: None,
+            dcgm: false,
         }
     }
 }

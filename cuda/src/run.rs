@@ -153,6 +153,7 @@ impl Body {
             buffer: GpmBuffer::new(),
             sieve: Sieve::default(),
             wanted: options.cupti.clone(),
+            dcgm: options.dcgm,
             period: pace.period(),
         };
         let mut known = std::mem::take(&mut self.known);

@@ -134,7 +134,8 @@ fn kernel(feature: Feature, absent: Mark, findings: &mut Findings) {
 fn patience(config: &Config) -> Duration {
     let names = config.names.as_ref().map(|names| names.deadline);
     let kubelet = (run::pods_source(config) == Pods::Kubelet).then_some(config.kubelet.deadline);
-    let slowest = names.into_iter().chain(kubelet).fold(Timing::default().hang, Duration::max);
+    let dcgm = config.dcgm.as_ref().map(|dcgm| dcgm.timeout);
+    let slowest = names.into_iter().chain(kubelet).chain(dcgm).fold(Timing::default().hang, Duration::max);
     // Until it has told, and that is seen.
     slowest.saturating_sub(WATCH) + Duration::from_secs(2)
 }
@@ -229,6 +230,7 @@ fn node(config: &Config, view: &View, findings: &mut Findings) {
             Source::Names => ("pod names", ""),
             Source::Prices => ("prices", ""),
             Source::Probes => ("probes", ""),
+            Source::Dcgm => ("DCGM exporter", ""),
             Source::Daemon => continue,
         };
         let mark = match source.state {
@@ -306,14 +308,14 @@ fn devices(gpu: &GpuView, findings: &mut Findings) {
             "GPUs",
             Mark::Degraded,
             what,
-            "SM activity and occupancy take GPM (Hopper and later), or [cupti] enabled = true; here only engine activity \
-             is known",
+            "SM activity and occupancy take GPM (Hopper and later), [cupti] enabled = true, or a DCGM exporter on this node \
+             ([dcgm] url); here only engine activity is known",
         ),
         (None, _) => findings.add(
             "GPUs",
             Mark::Degraded,
             what,
-            "this device gives no activity (MIG before Hopper): its time is unknown/source_lost",
+            "this device gives no engine activity (MIG before Hopper): its time is unknown/source_lost",
         ),
     }
 }

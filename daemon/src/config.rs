@@ -1,6 +1,7 @@
 //! The configuration file: TOML, every key optional, every problem reported at once with its place.
 
 mod cupti;
+mod dcgm;
 mod http;
 mod peak;
 mod price;
@@ -14,6 +15,7 @@ use std::time::Duration;
 use warpmeter_core::settings::Settings;
 
 use crate::bpf::Enabled;
+use crate::dcgm::DcgmOptions;
 use crate::kubelet::KubeletOptions;
 use crate::names::{LabelKeys, NamesOptions};
 use crate::prices::PriceOptions;
@@ -68,6 +70,8 @@ pub struct Config {
     pub probes: Enabled,
     /// Whether performance monitors are sampled.
     pub cupti: CuptiOptions,
+    /// How a neighbouring DCGM exporter is read, if it is.
+    pub dcgm: Option<DcgmOptions>,
     /// How much is exported.
     pub level: Level,
     /// What is said of prices.
@@ -95,6 +99,7 @@ impl Default for Config {
             control: Some(crate::control::SOCKET.into()),
             probes: Enabled::Auto,
             cupti: CuptiOptions::default(),
+            dcgm: None,
             level: Level::Standard,
             price: PriceOptions::default(),
             settings: Settings::default(),
@@ -186,6 +191,7 @@ impl Config {
                 _ => false,
             }),
             "cupti" => cupti::read(section, &mut config.cupti),
+            "dcgm" => dcgm::read(section, &mut config.dcgm),
             "metrics" => section.read(&["level"], |section, key| match key {
                 "level" => section.set(key, &mut config.level, values::level),
                 _ => false,

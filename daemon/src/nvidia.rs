@@ -33,6 +33,8 @@ pub struct Orders {
     pub known: Vec<String>,
     /// What is wanted of the performance monitors, if anything is.
     pub cupti: Option<Sampling>,
+    /// Whether DCGM's exporter gives the SM figures of devices for which nothing else does.
+    pub dcgm: bool,
 }
 
 /// What is wanted of the performance monitors: [`PmSampling`] in words.

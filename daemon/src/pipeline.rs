@@ -9,6 +9,7 @@ use std::time::Duration;
 use warpmeter_core::fact::{Fact, Health, HealthState, Process, Sample, Source};
 use warpmeter_core::fold::Fold;
 use warpmeter_core::identity::{GpuId, HostPid, MigId, PodUid, Scope};
+use warpmeter_core::inventory::Inventory;
 use warpmeter_core::settings::Settings;
 use warpmeter_core::time::{MonoNs, SECOND};
 use warpmeter_core::view::View;
@@ -84,6 +85,7 @@ pub struct Pipeline {
     fold: Fold,
     recorder: Option<Recorder>,
     host: Option<Sender<Wanted>>,
+    inventories: Option<Sender<Inventory>>,
     holders: BTreeMap<GpuId, BTreeSet<HostPid>>,
     instances: BTreeSet<MigId>,
     told: Told,
@@ -109,6 +111,7 @@ impl Pipeline {
                 fold: Fold::new(settings),
                 recorder,
                 host,
+                inventories: None,
                 holders: BTreeMap::new(),
                 instances: BTreeSet::new(),
                 told: Told::default(),
@@ -118,6 +121,12 @@ impl Pipeline {
             },
             intake,
         )
+    }
+
+    /// The same, which tells `inventories` of every inventory.
+    #[must_use]
+    pub fn telling(self, inventories: Sender<Inventory>) -> Self {
+        Self { inventories: Some(inventories), ..self }
     }
 
     /// Runs until `stop` says so or no source is left, handing each new view to `publish`.
@@ -199,6 +208,11 @@ impl Pipeline {
     /// Tells the host source of processes that it may not know yet: they may not live long. And of GPUs that are no
     /// longer read, so that it does not look on for whoever had them open.
     fn ask(&mut self, sample: &Sample) {
+        if let (Fact::Inventory(inventory), Some(told)) = (&sample.fact, &self.inventories)
+            && told.send(inventory.clone()).is_err()
+        {
+            self.inventories = None;
+        }
         let unread = |gpu: &GpuId| match &sample.fact {
             Fact::Inventory(inventory) => !inventory.gpus.iter().any(|up| up.id == *gpu && up.down.is_none()),
             Fact::Health(Health { state, .. }) => {

@@ -123,7 +123,7 @@ async fn watch_node(config: &Config, options: Options) -> Result<Arc<Page>, RunE
     let (wanted, asked) = channel();
     let hasten = Arc::new(AtomicBool::new(false));
     let unknown_pod = Arc::clone(&hasten);
-    let (pipeline, intake) = Pipeline::new(settings.clone(), recorder, Some(wanted), unknown_pod);
+    let (mut pipeline, intake) = Pipeline::new(settings.clone(), recorder, Some(wanted), unknown_pod);
     let before = View { node: settings.node.clone(), window: settings.window, ..View::default() };
     let dcgm = config.http.compat_dcgm.then(Dcgm::default);
     let (mut publisher, page) = Publisher::new(config.level, dcgm, readiness::reasons(&before));
@@ -135,6 +135,7 @@ async fn watch_node(config: &Config, options: Options) -> Result<Arc<Page>, RunE
         skip: Vec::new(),
         known: Vec::new(),
         cupti: config.cupti.wanted().map(Into::into),
+        dcgm: config.dcgm.is_some(),
     };
     let arguments = options.prefix.iter().cloned().chain(["nvidia".into()]).collect();
     let gate = Arc::new(Gate::default());
@@ -147,6 +148,11 @@ async fn watch_node(config: &Config, options: Options) -> Result<Arc<Page>, RunE
     sources::start_host(config, &intake, asked, watched, &mut threads)?;
     sources::start_pods(config, &intake, hasten, &refusals, &mut threads)?;
     sources::start_names(config, &settings.node, &intake, &refusals, &mut threads)?;
+    if let Some(options) = config.dcgm.clone() {
+        let (told, inventories) = channel();
+        pipeline = pipeline.telling(told);
+        sources::start_dcgm(options, inventories, &intake, &mut threads)?;
+    }
     if let Some(keeper) = keeper {
         let daemon = intake.of(Source::Daemon);
         threads.start("secrets", move |stop| endpoint::keep(keeper, &daemon, stop))?;

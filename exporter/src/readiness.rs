@@ -9,7 +9,8 @@ const SILENT: u64 = 60 * SECOND;
 
 /// The reasons why `view` is not ready to be relied on; none if it is.
 ///
-/// It is ready once a window has closed, while there is a GPU, at least one can be read, and no source is down.
+/// It is ready once a window has closed, while there is a GPU, at least one can be read, and no source is down, but for
+/// a neighbour's exporter: only SM figures depend on that, and all others can be relied on without it.
 pub fn reasons(view: &View) -> Vec<String> {
     let mut reasons = Vec::new();
     let nvidia = view.sources.iter().find(|source| source.source == Source::Nvidia);
@@ -30,9 +31,9 @@ pub fn reasons(view: &View) -> Vec<String> {
     }
     // The reason of the driver's source already stands above where there is no GPU.
     let told = |source: &SourceView| view.gpus.is_empty() && source.source == Source::Nvidia;
-    for source in
-        view.sources.iter().filter(|source| source.state == Some(HealthState::Down) && !told(source))
-    {
+    let neighbour = |source: &SourceView| source.source == Source::Dcgm;
+    let down = view.sources.iter().filter(|source| source.state == Some(HealthState::Down));
+    for source in down.filter(|source| !told(source) && !neighbour(source)) {
         reasons.push(format!("source {} is down: {}", source.source.label(), source.reason));
     }
     if view.windows == 0 {

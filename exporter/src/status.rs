@@ -105,6 +105,8 @@ struct GpuStatus<'a> {
     instances: Vec<InstanceStatus<'a>>,
     authority: AuthorityStatus,
     last_reading_seconds_ago: Option<f64>,
+    /// The age of what a neighbouring exporter gives.
+    sm_counted_until_seconds_ago: Option<f64>,
 }
 
 impl<'a> GpuStatus<'a> {
@@ -123,6 +125,7 @@ impl<'a> GpuStatus<'a> {
                 .collect(),
             authority: AuthorityStatus::of(gpu.gpu.authority),
             last_reading_seconds_ago: gpu.last_reading.map(|at| ago(view, at)),
+            sm_counted_until_seconds_ago: gpu.averaged_until.map(|at| ago(view, at)),
         }
     }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::identity::{ContainerId, GpuId, HostPid, MigId, PodUid, ProcessId, Scope};
+use crate::identity::{ContainerId, DeviceId, GpuId, HostPid, MigId, PodUid, ProcessId, Scope};
 use crate::inventory::{Inventory, Placement};
 use crate::pressure::Pressure;
 use crate::price::Prices;
@@ -50,6 +50,8 @@ pub enum Fact {
     Reading(Box<Reading>),
     /// What the driver says of each process's use of one GPU.
     ProcessUse(ProcessUse),
+    /// What another exporter says of one device, over a stretch whose windows may be closed already.
+    Averages(Averages),
     /// What the probes saw between two snapshots. Boxed: it is large.
     Probes(Box<Probes>),
     /// What a pod's cgroups say of how long its threads were held up.
@@ -312,6 +314,28 @@ pub struct ProcessSample {
     pub during: Interval,
     /// Share of the period in which its kernels ran: whole percents in practice.
     pub sm: Ppb,
+}
+
+/// Averages of one device over a stretch that another exporter chose. They are known when it is over, and belong to its
+/// time and no other's, however late they come.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Averages {
+    /// The device.
+    pub device: DeviceId,
+    /// The stretch.
+    pub during: Interval,
+    /// SM active, as in [`Part::sm_active`].
+    pub sm_active: Option<Ppb>,
+    /// SM occupied, as in [`Part::sm_occupied`].
+    pub sm_occupied: Option<Ppb>,
+    /// Tensor pipes active.
+    pub tensor: Option<Ppb>,
+    /// DRAM active.
+    pub dram: Option<Ppb>,
+    /// Bytes a second received over PCIe (host to device); none of a MIG instance.
+    pub pcie_receive: Option<u64>,
+    /// Bytes a second transmitted over PCIe (device to host); none of a MIG instance.
+    pub pcie_transmit: Option<u64>,
 }
 
 /// A process of the host.

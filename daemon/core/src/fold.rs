@@ -5,6 +5,7 @@
 //! are closed, oldest first.
 
 mod allotted;
+mod averages;
 mod close;
 mod demand;
 mod energy;
@@ -37,6 +38,7 @@ use crate::time::{Interval, MonoNs, SECOND};
 use crate::view::{BoardTotals, Residue, View};
 use crate::window::Timeline;
 
+use self::averages::Late;
 use self::probes::Snapshots;
 use self::tariff::Tariffs;
 
@@ -105,6 +107,7 @@ struct GpuState {
     last_reading: Option<MonoNs>,
     memory_used: BTreeMap<DeviceId, u64>,
     silent: BTreeSet<DeviceId>,
+    late: Late,
 }
 
 /// Cumulative counters of a board, as last read.
@@ -203,6 +206,7 @@ impl Fold {
         }
         self.charge_host();
         let closed = self.close_windows();
+        self.count_averages();
         self.windows += closed;
         let due = self.now.since(self.retired) >= RETIRE_EVERY;
         if due {
@@ -247,6 +251,7 @@ impl Fold {
                     state.timeline.sampled(used.clone());
                 }
             }
+            Fact::Averages(averages) => self.averages(averages, sample.source),
             Fact::Xid { gpu, xid } => {
                 if let Some(state) = self.gpus.get_mut(gpu) {
                     *state.xids.entry(*xid).or_default() += 1;
@@ -532,6 +537,7 @@ impl GpuState {
             last_reading: None,
             memory_used: BTreeMap::new(),
             silent: BTreeSet::new(),
+            late: Late::default(),
         }
     }
 

@@ -137,6 +137,8 @@ pub enum Counter {
     ProcessUtilization,
     /// CUPTI's sampling of the performance monitor.
     PmSampling,
+    /// DCGM's profiling fields, as a neighbouring exporter shows them.
+    Dcgm,
 }
 
 impl Counter {
@@ -148,6 +150,7 @@ impl Counter {
             Self::UtilizationSamples => "utilization_samples",
             Self::ProcessUtilization => "process_utilization",
             Self::PmSampling => "pm_sampling",
+            Self::Dcgm => "dcgm",
         }
     }
 }

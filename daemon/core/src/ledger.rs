@@ -215,6 +215,30 @@ impl Ledger {
         }
     }
 
+    /// Adds activity of a time that was posted before, to accounts that still exist.
+    pub fn post_late(
+        &mut self,
+        device: &DeviceId,
+        activity: &Activity,
+        owners: &[(Owner, Activity)],
+        low_intensity: &[(Owner, u64)],
+    ) {
+        if let Some(account) = self.devices.get_mut(device) {
+            add_activity(&mut account.activity, activity);
+        }
+        let mut account = |owner: &Owner, change: &dyn Fn(&mut Account)| {
+            if let Some(account) = self.accounts.get_mut(owner).and_then(|devices| devices.get_mut(device)) {
+                change(account);
+            }
+        };
+        for (owner, activity) in owners {
+            account(owner, &|account| add_activity(&mut account.activity, activity));
+        }
+        for (owner, amount) in low_intensity {
+            account(owner, &|account| add(&mut account.low_intensity, Some(*amount)));
+        }
+    }
+
     /// Adds energy to an owner's account with a device, and what it cost at `price` per kilowatt-hour also to its
     /// namespace.
     pub fn post_energy(

@@ -144,14 +144,7 @@ impl Stretch<'_> {
             }
         };
         let owner_activity = share_activity(&activity, &self.everyone(&shares), usage.unattributed);
-        let low_intensity = match low_intensity(&activity, self.budget) {
-            Some(false) => owner_activity.iter().map(|(owner, _)| (owner.clone(), 0)).collect(),
-            Some(true) => {
-                let sm = |(owner, own): &(Owner, Activity)| (owner.clone(), own.sm_active.unwrap_or(0));
-                owner_activity.iter().map(sm).collect()
-            }
-            None => Vec::new(),
-        };
+        let low_intensity = low_intensities(&activity, self.budget, &owner_activity);
         Posting {
             device: self.device.clone(),
             elapsed: self.budget,
@@ -269,8 +262,26 @@ fn low_intensity(activity: &Activity, whole: u64) -> Option<bool> {
     Some(sm > 0 && sm >= whole / 10 && tensor <= whole / 100 && dram <= whole / 20)
 }
 
+/// Each owner's SM activity of low intensity, if it is known whether the device's was.
+pub(crate) fn low_intensities(
+    activity: &Activity,
+    whole: u64,
+    owners: &[(Owner, Activity)],
+) -> Vec<(Owner, u64)> {
+    let of = |own: fn(&Activity) -> u64| owners.iter().map(|(owner, it)| (owner.clone(), own(it))).collect();
+    match low_intensity(activity, whole) {
+        Some(false) => of(|_| 0),
+        Some(true) => of(|own| own.sm_active.unwrap_or(0)),
+        None => Vec::new(),
+    }
+}
+
 /// Divides the device's activity by what each owner used of it: no device counts these per process.
-fn share_activity(total: &Activity, used: &[(Owner, u64)], unattributed: u64) -> Vec<(Owner, Activity)> {
+pub(crate) fn share_activity(
+    total: &Activity,
+    used: &[(Owner, u64)],
+    unattributed: u64,
+) -> Vec<(Owner, Activity)> {
     let mut shares: Vec<(Owner, Activity)> =
         used.iter().map(|(owner, _)| (owner.clone(), Activity::default())).collect();
     let mut divide = |amount: Option<u64>, place: fn(&mut Activity) -> &mut Option<u64>| {

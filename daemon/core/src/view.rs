@@ -84,6 +84,8 @@ pub struct GpuView {
     pub xids: Vec<(u64, u64)>,
     /// When its last reading ended; none before the first.
     pub last_reading: Option<MonoNs>,
+    /// Up to when a neighbouring exporter's averages are counted, if it is the authority; none before the first.
+    pub averaged_until: Option<MonoNs>,
 }
 
 /// Time of a GPU's slices that belong to no MIG instance.

@@ -67,7 +67,7 @@ pub(super) struct Section<'t> {
 }
 
 /// The names of all sections, for the message about an unknown one.
-const SECTIONS: &str = "http, nvidia, host, pods, kubelet, names, labels, control, window, allocation, bpf, cupti, metrics, price, peak";
+const SECTIONS: &str = "http, nvidia, host, pods, kubelet, names, labels, control, window, allocation, bpf, cupti, dcgm, metrics, price, peak";
 
 /// Parses `text` and hands each table to `section`, which says whether it knows its name.
 pub(super) fn read(

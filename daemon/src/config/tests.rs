@@ -75,6 +75,12 @@ fn every_key_is_taken() {
         libraries = ["/usr/local/cuda/extras/CUPTI/lib64"]
         architectures = ["ampere", "hopper"]
         devices = ["GPU-1", "0000:17:00.0"]
+        [dcgm]
+        url = "http://127.0.0.1:9401/m"
+        interval = "10s"
+        period = "2s"
+        timeout = "1s"
+        max_bytes = 1_048_576
         [metrics]
         level = "minimal"
         [price]
@@ -112,6 +118,9 @@ fn every_key_is_taken() {
     let cupti = config.cupti.wanted().unwrap();
     assert_eq!((cupti.libraries.len(), cupti.devices.len()), (1, 2));
     assert_eq!(cupti.architectures, [Architecture::Ampere, Architecture::Hopper]);
+    let dcgm = config.dcgm.unwrap();
+    assert_eq!((dcgm.url.to_string().as_str(), dcgm.most), ("http://127.0.0.1:9401/m", 1 << 20));
+    assert_eq!([dcgm.interval, dcgm.period, dcgm.timeout].map(|it| it.as_secs()), [10, 2, 1]);
     assert_eq!((config.node.as_str(), config.level), ("n1", Level::Minimal));
     let settings = config.settings;
     assert_eq!(
@@ -201,6 +210,37 @@ fn performance_monitors_are_left_alone_unless_asked_for() {
     ] {
         let found = problems(&format!("[cupti]\n{text}\n"));
         assert!(found.len() == 1 && found[0].contains(wants), "{text}: {found:?}");
+    }
+}
+
+#[test]
+fn an_exporter_is_read_only_if_its_address_is_given_and_several_times_an_interval() {
+    assert_eq!(Config::parse("").unwrap().dcgm, None);
+    let seconds = |text: &str| {
+        let dcgm =
+            Config::parse(&format!("[dcgm]\nurl = \"http://127.0.0.1\"\n{text}")).unwrap().dcgm.unwrap();
+        [dcgm.interval, dcgm.period, dcgm.timeout].map(|it| it.as_secs())
+    };
+    assert_eq!(seconds(""), [30, 5, 2]);
+    let large = "[dcgm]\nurl = \"http://h\"\nmax_bytes = 1.6777216e+07\n";
+    assert_eq!(Config::parse(large).unwrap().dcgm.unwrap().most, 16 << 20, "as Helm writes it");
+    assert_eq!(seconds("interval = \"6s\""), [6, 1, 1], "the others follow");
+    for (text, wants) in [
+        ("interval = \"10s\"", "2:2 `url` is missing in [dcgm]"),
+        ("url = \"https://h:9400\"", "only plain HTTP"),
+        ("url = \"http://me:secret@h:9400\"", "without user and password"),
+        ("url = 9400", "wants a text"),
+        ("url = \"http://h\"\nperiod = \"11s\"", "4:10 `period` in [dcgm]: wants at most a third"),
+        ("url = \"http://h\"\ntimeout = \"6s\"", "4:11 `timeout` in [dcgm]: wants at most `period`"),
+        ("url = \"http://h\"\ninterval = \"10m\"", "from 2s to 2m"),
+        ("url = \"http://h\"\nmax_bytes = 1", "from 65536 to 268435456"),
+        ("url = \"http://h\"\nmax_bytes = 65536.5", "from 65536 to 268435456"),
+        ("url = \"http://h\"\nmax_bytes = \"1M\"", "from 65536 to 268435456"),
+        ("url = \"http://h\"\nenabled = true", "unknown key `enabled` in [dcgm]"),
+    ] {
+        let found = problems(&format!("\n[dcgm]\n{text}\n"));
+        assert!(found.len() == 1 && found[0].contains(wants), "{text}: {found:?}");
+        assert!(!found[0].contains("secret"), "{found:?}");
     }
 }
 

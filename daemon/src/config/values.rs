@@ -194,6 +194,13 @@ pub(super) fn years(value: &DeValue<'_>) -> Parsed<u64> {
     millionths(value, "a number of years from 0.1 to 100 such as 4", 100_000..=100_000_000)
 }
 
+/// A whole number of bytes, from 64 KiB to 256 MiB.
+pub(super) fn bytes(value: &DeValue<'_>) -> Parsed<u64> {
+    let wanted = "a number of bytes from 65536 to 268435456";
+    let millionths = millionths(value, wanted, 65_536_000_000..=268_435_456_000_000)?;
+    if millionths % 1_000_000 == 0 { Ok(millionths / 1_000_000) } else { Err(format!("wants {wanted}")) }
+}
+
 /// Millionths of a number, without a detour through floating point.
 fn millionths(value: &DeValue<'_>, wanted: &str, range: RangeInclusive<u64>) -> Parsed<u64> {
     let text = match value {

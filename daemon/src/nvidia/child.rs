@@ -26,6 +26,7 @@ pub fn run(orders: &str) -> Result<(), serde_json::Error> {
         skip: orders.skip,
         known: orders.known,
         cupti: orders.cupti.map(Into::into),
+        dcgm: orders.dcgm,
     };
     let mut out = std::io::stdout().lock();
     let mut line = Vec::new();

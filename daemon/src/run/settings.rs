@@ -47,7 +47,8 @@ pub fn expected_sources(config: &Config) -> Vec<Source> {
     let pods = (pods_source(config) != Pods::None).then_some(Source::Pods);
     let names = config.names.is_some().then_some(Source::Names);
     let prices = config.price.can_change().then_some(Source::Prices);
-    [Source::Nvidia, Source::Host].into_iter().chain(pods).chain(names).chain(prices).collect()
+    let dcgm = config.dcgm.is_some().then_some(Source::Dcgm);
+    [Source::Nvidia, Source::Host].into_iter().chain(pods).chain(names).chain(prices).chain(dcgm).collect()
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use warpmeter_core::fact::{Fact, Health, HealthState, Source};
 use warpmeter_core::identity::{GpuId, HostPid};
+use warpmeter_core::inventory::Inventory;
 use warpmeter_core::settings::Settings;
 
 use super::RunError;
@@ -18,6 +19,7 @@ use super::threads::Threads;
 use crate::bpf;
 use crate::clock::pause;
 use crate::config::{Config, Pods};
+use crate::dcgm::{DcgmOptions, DcgmSource};
 use crate::host::{HostRoots, HostSource};
 use crate::kubelet::{KubeletOptions, KubeletSource};
 use crate::names::{NamesOptions, NamesSource};
@@ -178,6 +180,23 @@ pub(super) fn start_prices(
                 next = Instant::now() + FILES_EVERY;
                 source.poll(facts);
             }
+            source.health()
+        });
+    })
+}
+
+/// Starts the source that reads a neighbouring DCGM exporter, for the GPUs that `inventories` say need it.
+pub(super) fn start_dcgm(
+    options: DcgmOptions,
+    inventories: Receiver<Inventory>,
+    intake: &Intake,
+    threads: &mut Threads,
+) -> Result<(), RunError> {
+    let mut source = DcgmSource::new(options, inventories);
+    let dcgm = intake.of(Source::Dcgm);
+    threads.start("dcgm", move |stop| {
+        poll_until(stop, &dcgm, |facts| {
+            source.poll(facts);
             source.health()
         });
     })

@@ -121,6 +121,7 @@ fn gpu_view(window: u64, gpu: u64) -> GpuView {
         tensor_peak: None,
         xids: Vec::new(),
         last_reading: Some(MonoNs(window * 1_000_000_000)),
+        averaged_until: None,
     }
 }
 

@@ -77,6 +77,20 @@ const FAMILIES: &[Family] = &[
             }
         },
     ),
+    gauge(
+        "warpmeter_gpu_sm_counted_until_timestamp_seconds",
+        Unit::Timestamp,
+        Level::Standard,
+        GPU,
+        "Up to when SM activity, occupancy, tensor, DRAM and PCIe are counted, where they come from a neighbouring DCGM \
+         exporter: those of later time are still to come, or lost.",
+        |view, rows| {
+            for gpu in &view.gpus {
+                let wall = gpu.averaged_until.and_then(|at| units::wall(view, at));
+                rows.maybe(&[gpu.gpu.id.as_str()], wall.map(units::timestamp));
+            }
+        },
+    ),
     counter(
         "warpmeter_gpu_energy_joules_total",
         Unit::Joules,

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use warpmeter_core::identity::{DeviceId, GpuId, Owner};
+use warpmeter_core::inventory::Counter;
 use warpmeter_core::ratio::Ppb;
 use warpmeter_core::view::{AccountView, Activity, DeviceView, GpuView, View};
 
@@ -139,7 +140,10 @@ impl History {
             past.nobodys_energy += energy.unwrap_or(0).saturating_sub(pods.sum());
         }
         let number = |number: Option<u32>| number.map(|number| number.to_string()).unwrap_or_default();
-        let pcie = |now: Option<u128>, then: Option<u128>| Some(now?.saturating_sub(then.unwrap_or(0)));
+        let late = late(gpu);
+        let pcie = |now: Option<u128>, then: Option<u128>| {
+            Some(now.filter(|_| !late)?.saturating_sub(then.unwrap_or(0)))
+        };
         gpu.up.then(|| Gpu {
             view: gpu,
             node: &view.node,
@@ -168,14 +172,20 @@ fn device_window<'a>(
     let profiled = gain(device.profiled, then.map_or(0, |then| then.profiled));
     let unattributed = gain(device.usage.unattributed, then.map_or(0, |then| then.usage.unattributed));
     let pods = accounts.get(&device.id).into_iter().flatten();
-    let pods = pods.filter_map(|account| pod_window(account, before, unattributed > profiled / 1000));
-    Device {
-        view: device,
-        instance: instance(gpu, device),
-        profiled,
-        activity: believed(activity(&device.activity, then.map(|then| &then.activity)), profiled),
-        pods: pods.collect(),
+    let mut pods: Vec<Pod<'a>> =
+        pods.filter_map(|account| pod_window(account, before, unattributed > profiled / 1000)).collect();
+    let mut activity = believed(activity(&device.activity, then.map(|then| &then.activity)), profiled);
+    if late(gpu) {
+        for activity in pods.iter_mut().map(|pod| &mut pod.activity).chain([&mut activity]) {
+            *activity = Activity { engine: activity.engine, ..Activity::default() };
+        }
     }
+    Device { view: device, instance: instance(gpu, device), profiled, activity, pods }
+}
+
+/// Whether SM figures and traffic come in steps of many windows, from the exporter that has these names by right.
+fn late(gpu: &GpuView) -> bool {
+    gpu.gpu.authority.sm == Some(Counter::Dcgm)
 }
 
 /// `strangers`: whether there was work on the device that nobody knows whose it was.

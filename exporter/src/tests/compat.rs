@@ -5,6 +5,7 @@ mod sums;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use warpmeter_core::inventory::Counter;
 use warpmeter_core::time::SECOND;
 use warpmeter_core::view::{Activity, View};
 
@@ -312,4 +313,21 @@ fn the_rest_of_a_device_stays_once_it_was_there() {
     let shared = |views: &[View]| parts(&read(views), "DCGM_FI_PROF_GR_ENGINE_ACTIVE", "GPU-c");
     let found = shared(&[before, after, third]);
     assert_eq!(found.last().unwrap(), &(String::new(), 0.0), "averages over time must count it: {found:?}");
+}
+
+#[test]
+fn what_a_neighbouring_exporter_gives_is_left_to_it() {
+    let [mut before, mut after] = windows();
+    for view in [&mut before, &mut after] {
+        for gpu in &mut view.gpus {
+            Arc::make_mut(&mut gpu.gpu).authority.sm = Some(Counter::Dcgm);
+        }
+    }
+    let text = text(&[before, after]);
+    assert!(text.contains("DCGM_FI_PROF_GR_ENGINE_ACTIVE{"));
+    for family in
+        ["SM_ACTIVE", "SM_OCCUPANCY", "PIPE_TENSOR_ACTIVE", "DRAM_ACTIVE", "PCIE_TX_BYTES", "PCIE_RX_BYTES"]
+    {
+        assert!(!text.contains(&format!("DCGM_FI_PROF_{family}{{")), "{family}: {text}");
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use warpmeter_core::fact::HealthState;
+use warpmeter_core::fact::{HealthState, Source};
 use warpmeter_core::time::SECOND;
 use warpmeter_core::view::View;
 
@@ -24,6 +24,14 @@ fn a_source_that_is_down_is_a_reason() {
     view.sources[1].state = Some(HealthState::Down);
     view.sources[1].reason = "/proc is not mounted".into();
     assert_eq!(reasons(&view), ["source host is down: /proc is not mounted"]);
+}
+
+#[test]
+fn a_neighbours_exporter_that_is_away_is_no_reason() {
+    let mut view = sample::view();
+    let dcgm = view.sources.iter_mut().find(|source| source.source == Source::Dcgm).unwrap();
+    (dcgm.state, dcgm.reason) = (Some(HealthState::Down), "nobody answers".into());
+    assert_eq!(reasons(&view), [""; 0]);
 }
 
 #[test]

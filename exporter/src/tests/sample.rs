@@ -164,6 +164,7 @@ fn gpu(id: &str, model: &str, elapsed: u64, devices: Vec<DeviceView>) -> GpuView
         tensor_peak: None,
         xids: Vec::new(),
         last_reading: Some(MonoNs(999 * SECOND + 500_000_000)),
+        averaged_until: (id == "GPU-c").then_some(MonoNs(970 * SECOND)),
     }
 }
 
@@ -381,7 +382,7 @@ fn source(source: Source) -> SourceView {
     let (state, reason) = match source {
         Source::Nvidia => (Some(HealthState::Up), ""),
         Source::Host => (Some(HealthState::Degraded), "cannot read /proc/1/fd"),
-        Source::Pods | Source::Names | Source::Prices | Source::Probes => {
+        Source::Pods | Source::Names | Source::Prices | Source::Probes | Source::Dcgm => {
             (Some(HealthState::Off), "not configured")
         }
         Source::Daemon => (None, ""),
@@ -397,7 +398,7 @@ fn source(source: Source) -> SourceView {
         lost: 1,
         polls: 500,
         poll_nanos: 1_500_000,
-        discarded: [1, 0, 0, 0, 0, 0, 2, 0],
+        discarded: [1, 0, 0, 0, 0, 0, 2, 0, 0],
         own: (source == Source::Nvidia).then_some(Own { cpu: 1_250_000_000, resident: 12 << 20 }),
     }
 }

@@ -18,14 +18,24 @@ pub enum Source {
     Prices,
     /// Probes on the CUDA driver library and the scheduler, through the `bpf` process.
     Probes,
+    /// A neighbouring exporter of DCGM's profiling fields.
+    Dcgm,
     /// The daemon itself.
     Daemon,
 }
 
 impl Source {
     /// Every source.
-    pub const ALL: [Self; 7] =
-        [Self::Nvidia, Self::Host, Self::Pods, Self::Names, Self::Prices, Self::Probes, Self::Daemon];
+    pub const ALL: [Self; 8] = [
+        Self::Nvidia,
+        Self::Host,
+        Self::Pods,
+        Self::Names,
+        Self::Prices,
+        Self::Probes,
+        Self::Dcgm,
+        Self::Daemon,
+    ];
 
     /// The source's name as a label value.
     pub const fn label(self) -> &'static str {
@@ -35,6 +45,7 @@ impl Source {
             Self::Pods => "pods",
             Self::Names => "names",
             Self::Probes => "probes",
+            Self::Dcgm => "dcgm",
             Self::Prices => "prices",
             Self::Daemon => "daemon",
         }
@@ -96,11 +107,13 @@ pub enum Discard {
     Late,
     /// Of a stretch for which the device's own buffer was full, or samples are missing.
     Overflow,
+    /// Another counter shows that it cannot be.
+    Conflict,
 }
 
 impl Discard {
     /// Every reason.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Sentinel,
         Self::Range,
         Self::NotANumber,
@@ -109,6 +122,7 @@ impl Discard {
         Self::DeviceId,
         Self::Late,
         Self::Overflow,
+        Self::Conflict,
     ];
 
     /// The reason as a label value.
@@ -122,6 +136,7 @@ impl Discard {
             Self::DeviceId => "device_id",
             Self::Late => "late",
             Self::Overflow => "overflow",
+            Self::Conflict => "conflict",
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::attribute::{Participants, ProcessTimes, Weights};
 use crate::explain::Why;
 use crate::fact::{Discard, HealthState, Mps, Part, Process, Source};
 use crate::identity::{DeviceId, GpuId, HostPid, MigId, Owner, PodUid, Scope};
-use crate::inventory::Gpu;
+use crate::inventory::{Counter, Gpu};
 use crate::ledger::Posting;
 use crate::posting::{Standing, Stretch};
 use crate::ratio::Ppb;
@@ -169,6 +169,11 @@ impl Fold {
                     self.sources.discard(Source::Probes, Discard::Range, posting.contradicted);
                 }
                 self.post(&posting, &who, piece, &mut used, &mut held);
+                if window.gpu.authority.sm == Some(Counter::Dcgm)
+                    && let Some(state) = self.gpus.get_mut(id)
+                {
+                    state.late.remember(&posting, piece);
+                }
                 self.explain(posting.whys);
                 for (owner, habit) in posting.habits {
                     let known = self.habits.entry((owner, device.clone()));

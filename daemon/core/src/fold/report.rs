@@ -83,6 +83,7 @@ impl Fold {
             tensor_peak: peak::tensor(&self.settings.peaks, &state.gpu.model),
             xids: state.xids.iter().map(|(xid, count)| (*xid, *count)).collect(),
             last_reading: state.last_reading,
+            averaged_until: state.late.until(),
         }
     }
 

@@ -22,7 +22,7 @@ use crate::node::{
 pub(crate) const G: &str = "GPU-a";
 
 /// What is known from the start is known well before the first second begins here.
-const BEGIN: u64 = 10 * SECOND;
+pub(crate) const BEGIN: u64 = 10 * SECOND;
 
 /// A node under test: facts go in by second, views come out.
 pub(crate) struct Node {

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot build its input has failed")]
 
+mod averages;
 mod cases;
 mod claims;
 mod node;

@@ -1,10 +1,11 @@
 //! A node made of facts: builders for cases, and random nodes for properties.
 
 use warpmeter_core::fact::{
-    Board, Container, DeviceRef, Fact, Grant, GrantPart, Health, HealthState, Holder, Level, Mps, Opened, Part,
-    Pipes, Pod, PodInfo, Pods, Process, ProcessSample, ProcessUse, Reading, Replicas, Sample, Source, Volume,
+    Averages, Board, Container, DeviceRef, Fact, Grant, GrantPart, Health, HealthState, Holder, Level, Mps,
+    Opened, Part, Pipes, Pod, PodInfo, Pods, Process, ProcessSample, ProcessUse, Reading, Replicas, Sample,
+    Source, Volume,
 };
-use warpmeter_core::identity::{ContainerId, GpuId, HostPid, MigId, PodUid, ProcessId, Scope};
+use warpmeter_core::identity::{ContainerId, DeviceId, GpuId, HostPid, MigId, PodUid, ProcessId, Scope};
 use warpmeter_core::inventory::{Authority, Counter, Gpu, Instance, Inventory, Mig};
 use warpmeter_core::price::{Price, Prices, Quote};
 use warpmeter_core::probe::{Asked, Calls, Doing, Gap, GapKind, Probes, Threads};
@@ -84,6 +85,26 @@ pub(crate) fn reading(name: &str, start: u64, end: u64, parts: Vec<Part>) -> Fac
         ..Board::default()
     };
     Fact::Reading(Box::new(Reading { gpu: GpuId::new(name), during, board, parts }))
+}
+
+/// A GPU whose SM figures a neighbouring exporter gives.
+pub(crate) fn neighbours(gpu: Gpu) -> Gpu {
+    let authority = Authority { sm: Some(Counter::Dcgm), ..gpu.authority };
+    Gpu { authority, ..gpu }
+}
+
+/// SM activity of a device over `[start, end)`, and half of it as occupancy.
+pub(crate) fn averages(name: &str, mig: Option<&str>, start: u64, end: u64, percent: u32) -> Averages {
+    Averages {
+        device: DeviceId { gpu: GpuId::new(name), mig: mig.map(MigId::new) },
+        during: Interval::new(MonoNs(start), MonoNs(end)).unwrap(),
+        sm_active: Ppb::percent(percent),
+        sm_occupied: Ppb::percent(percent / 2),
+        tensor: Some(Ppb::ZERO),
+        dram: Some(Ppb::ZERO),
+        pcie_receive: None,
+        pcie_transmit: None,
+    }
 }
 
 /// `(pid, percent)` over `[start, end)`.
@@ -173,6 +194,16 @@ impl Random {
 
     fn small(&mut self, bound: u32) -> u32 {
         u32::try_from(self.below(u64::from(bound))).unwrap()
+    }
+
+    /// Averages of some device over a time that may be long ago, to come, or counted already.
+    fn averages(&mut self, now: u64, names: &[&str]) -> Fact {
+        let name = names[usize::try_from(self.below(3)).unwrap()];
+        let mig = self.chance(50).then(|| format!("MIG-{name}-{}", self.below(3)));
+        let end = now + SECOND - self.below(now + SECOND - 1);
+        let start = end - 1 - self.below(40 * SECOND).min(end - 1);
+        let percent = self.small(101);
+        Fact::Averages(averages(name, mig.as_deref(), start, end, percent))
     }
 
     /// A snapshot that contradicts itself and everything else.
@@ -284,6 +315,11 @@ pub(crate) fn random(seed: u64, windows: u64) -> (Settings, Vec<Sample>) {
             if r.chance(10) {
                 current.remove(0);
             }
+            for gpu in &mut current {
+                if r.chance(50) {
+                    *gpu = neighbours(gpu.clone());
+                }
+            }
             facts.push(sample(now, Source::Nvidia, inventory(&current)));
         }
         if r.chance(20) {
@@ -319,6 +355,10 @@ pub(crate) fn random(seed: u64, windows: u64) -> (Settings, Vec<Sample>) {
         if r.chance(60) {
             let end = now + r.below(SECOND / 10);
             facts.push(sample(end, Source::Probes, r.probes(end, &names)));
+        }
+        for _ in 0..r.below(3) {
+            let at = now - r.below(SECOND / 2);
+            facts.push(sample(at, Source::Dcgm, r.averages(now, &names)));
         }
         for (index, name) in names.iter().enumerate() {
             if r.chance(10) {
