@@ -31,6 +31,7 @@ fn gpu(uuid: &str, sm: Option<Counter>) -> Gpu {
         pci_bus_id: String::new(),
         model: String::new(),
         memory_bytes: None,
+        memory_bus: None,
         down: None,
         mig: None,
         authority: Authority { sm, ..Authority::default() },

@@ -5,8 +5,8 @@ use std::collections::{BTreeSet, BinaryHeap};
 
 use warpmeter_core::device_id;
 use warpmeter_core::fact::{
-    self, Board, Container, DeviceRef, Fact, Health, HealthState, Holder, Level, Mps, Opened, Part, Pod,
-    PodInfo, Pods, ProcessSample, ProcessUse, Reading, Replicas, Sample, Source,
+    self, Board, Container, DeviceRef, Fact, Health, HealthState, Holder, Level, Mps, Opened, Part, Pipes,
+    Pod, PodInfo, Pods, ProcessSample, ProcessUse, Reading, Replicas, Sample, Source,
 };
 use warpmeter_core::identity::{
     ContainerId, DeviceId, GpuId, HostPid, MigId, Owner, PodUid, ProcessId, Scope,
@@ -270,6 +270,7 @@ impl<'c> Recorder<'c> {
             pci_bus_id: guard.device[gpu].pci_bus.as_str().into(),
             model: "NVIDIA H100 80GB HBM3".into(),
             memory_bytes: None,
+            memory_bus: None,
             down: None,
             mig,
             authority: Authority {
@@ -440,6 +441,7 @@ impl<'c> Recorder<'c> {
                     sm_occupied: None,
                     tensor: None,
                     dram: None,
+                    pipes: Pipes::default(),
                     memory_used: None,
                     processes: Some(
                         pids.into_iter().map(|pid| Holder { pid: HostPid(pid), memory: None }).collect(),
@@ -503,6 +505,7 @@ impl<'c> Recorder<'c> {
                     device.mig.clone().map_or_else(|| DeviceRef::Gpu(device.gpu.clone()), DeviceRef::Mig),
                 ),
                 from_start: true,
+                shed: false,
                 enqueued: worker.gaps.enqueued,
                 last_call: worker.gaps.last_call.map(|at| MonoNs(Self::at(at))),
                 asked: Asked { launches, ..Asked::default() },

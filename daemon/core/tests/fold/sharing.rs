@@ -38,6 +38,7 @@ fn calls(pid: u32, device: DeviceRef, gaps: &[(GapKind, u64)]) -> Calls {
         process: ProcessId { pid: HostPid(pid), start: MonoNs(2) },
         device: Some(device),
         from_start: true,
+        shed: false,
         enqueued: 10,
         last_call: None,
         asked: Asked { launches: 10, ..Asked::default() },
