@@ -4,7 +4,7 @@
 //! most that it ever was: one that falls a little, because a wait that was cut by a snapshot turns out to have been
 //! another, gives nothing until it has come back to where it was.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use warpmeter_core::fact::DeviceRef;
 use warpmeter_core::identity::{ProcessId, Scope};
@@ -19,6 +19,10 @@ use crate::sys::zero;
 
 /// The most processes whose calls are reported in one snapshot.
 pub(crate) const PROCESSES: usize = 4096;
+
+/// Of so many pairs of processes that wait for one another the last sums are remembered: twice as many as the kernel
+/// keeps.
+const PAIRS: usize = 16_384;
 
 const _: () = assert!(doing::COUNT == warpmeter_core::probe::Doing::COUNT);
 
@@ -228,6 +232,12 @@ impl Meter {
             }
         }
         found.sort_unstable();
+        if self.waits.len() > PAIRS {
+            // The kernel keeps the pairs that woke each other last, and forgets the others: so do we.
+            let kept: HashSet<(u32, u32)> =
+                reading.waits.iter().map(|(key, _)| (key.sleeper, key.waker)).collect();
+            self.waits.retain(|pair, _| kept.contains(pair));
+        }
         found
     }
 

@@ -10,6 +10,7 @@ cd "$(dirname "$0")/../.."
 target=${CARGO_TARGET_DIR:-$PWD/target}
 export CARGO_TARGET_DIR=$target
 profile=(--release)
+python3 tests/accuracy/test_judge.py --quiet
 [ "$1" != ci ] || profile=()
 cargo build --quiet "${profile[@]}" -p warpmeter -p warpmeter-simgpu -p simgpu-nvml -p simgpu-cuda -p warpmeter-workload
 case $1 in
@@ -17,8 +18,10 @@ case $1 in
     torch=${ACCURACY_TORCH:-$target/accuracy-torch}
     [ -e "$torch/env" ] || tests/accuracy/torch.sh "$torch"
     status=0
+    rm -f "$target/accuracy.jsonl"
     tests/accuracy/accuracy.py --seed "$2" --repeats "$3" --torch "$torch" --out "$target/accuracy.jsonl" || status=$?
-    tests/accuracy/accuracy.py --document docs/accuracy.md --out "$target/accuracy.jsonl"
+    # Where the study was skipped there is no result, and an old one is none of this one.
+    [ ! -e "$target/accuracy.jsonl" ] || tests/accuracy/accuracy.py --document docs/accuracy.md --out "$target/accuracy.jsonl"
     exit $status
     ;;
   quick)

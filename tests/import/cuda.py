@@ -65,6 +65,18 @@ class Trace:
     scheduler: list | None = None
 
 
+# More GPUs than this no node has.
+DEVICES = 1 << 16
+
+
+def ordinal(value):
+    """A device's ordinal; a `ValueError` for what cannot be one."""
+    number = int(value)
+    if not 0 <= number < DEVICES:
+        raise ValueError(f"{value} is no device")
+    return number
+
+
 def kind_of(name):
     """What a function does, by its name in the runtime's or the driver's interface; none of names that are neither's."""
     found = re.match(r"cu(?:da)?([A-Z]\w*?)(?:_v\d+)?(?:_pt[sd][sz])?(?:_v\d+)?$", name)

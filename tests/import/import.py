@@ -6,6 +6,7 @@ import sys
 
 import account
 import clocks
+import cuda
 import facts
 import kineto
 import lives
@@ -16,6 +17,9 @@ import timelines
 import trees
 from doings import NAMES, UNKNOWN
 from problem import Notes, Problem
+
+# Nobody records for longer at this rate of events: one of the times is wrong, and each second costs memory.
+LONGEST = 86_400 * 1_000_000_000
 
 
 def arguments(given):
@@ -85,7 +89,10 @@ def rename(traces, options):
     gpus = {}
     for place, gpu in pairs(options.gpu, "PID:ORDINAL=GPU"):
         pid, _, ordinal = place.partition(":")
-        gpus[whole(pid, "--gpu"), whole(ordinal, "--gpu")] = whole(gpu, "--gpu")
+        try:
+            gpus[whole(pid, "--gpu"), whole(ordinal, "--gpu")] = cuda.ordinal(whole(gpu, "--gpu"))
+        except ValueError as error:
+            raise Problem(f"read the option --gpu: {error}") from None
     for trace in traces:
         for thing in trace.calls + trace.works:
             thing.tgid = same.get(thing.tgid, thing.tgid)
@@ -100,6 +107,9 @@ def root(pid, given, callers):
 
 
 def run(options, notes):
+    twice = [path for at, path in enumerate(options.traces) if path in options.traces[:at]]
+    if twice:
+        raise Problem(f"read the CUDA trace {twice[0]}: it is given twice, and its calls would count twice")
     traces = [read_trace(path, notes) for path in options.traces]
     rename(traces, options)
     events = read_scheduler(options.scheduler, traces, notes)
@@ -111,6 +121,11 @@ def run(options, notes):
     works = [work for trace in traces for work in trace.works]
     span = min(call.start for call in calls), max(thing.end for thing in calls + works)
     start, end = (max(span[0], log[0]), min(span[1], log[1])) if log else span
+    if end - start > LONGEST:
+        raise Problem(
+            f"divide what was recorded into seconds: it is of {clocks.words((start, end))}, more than a day; a time in "
+            f"{', '.join(trace.path for trace in traces)} is wrong"
+        )
 
     # An id that was given twice is two threads.
     given = lives.Lives(events)
@@ -152,7 +167,10 @@ def main(given=None):
         notes.say()
         print(f"import: could not {problem}", file=sys.stderr)
         return 1
-    except FileExistsError as error:
+    except OSError as error:
+        if not isinstance(error, FileExistsError):
+            print(f"import: could not write {error.filename}: {error.strerror}", file=sys.stderr)
+            return 1
         print(f"import: could not write {error.filename}: it exists, and a recording is evidence; choose another name", file=sys.stderr)
         return 1
     notes.say()

@@ -18,8 +18,8 @@ class Notes:
     def count(self, what, amount=1):
         self.counts[what] += amount
 
-    def say(self, out=sys.stderr):
+    def say(self):
         for what, amount in sorted(self.counts.items()):
-            print(f"import: {amount} × {what}", file=out)
+            print(f"import: {amount} × {what}", file=sys.stderr)
         if self.lost:
-            print(f"import: {self.lost} events were lost by the recorder: what threads did then is guessed", file=out)
+            print(f"import: {self.lost} events were lost by the recorder: what threads did then is guessed", file=sys.stderr)

@@ -56,11 +56,17 @@ def read(path, lines, notes):
         if lost:
             notes.lost += int(lost.group(1))
             continue
+        # Runs of blanks, of which other files have long ones, would be tried in every way to divide them.
+        text = " " + " ".join(text.split())
         match = PERF.match(text) or FTRACE.match(text)
+        try:
+            event = match and parse(match, notes)
+        except ValueError:
+            # A number of thousands of digits.
+            match = None
         if not match:
             unknown += 1
             continue
-        event = parse(match, notes)
         if event:
             events.append(event)
     if total and unknown == total:

@@ -18,6 +18,7 @@ import() { python3 "$here/import.py" "$@"; }
 python3 "$here/test_parts.py" --quiet || complain "a part is wrong"
 
 python3 "$here/fixtures/generate.py" "$work"
+timeout 300 python3 "$here/odd.py" "$work" || complain "a recording with an odd field is not taken as it should be"
 for kept in "$here"/fixtures/loader.*; do
   cmp "$kept" "$work/${kept##*/}" || complain "$kept is not what fixtures/generate.py makes; run it again"
 done
@@ -63,7 +64,13 @@ refused "a wall clock whose offset is not said" "--wall-minus-log" "$log" "$trac
 refused "clocks that do not overlap" "do not overlap" "$log" "$work/ahead.json" --offset 1000000000000
 refused "another run's trace" "--same" "$log" "$work/ahead.json"
 refused "a shifted clock" "clocks are shifted" "$log" "$trace" --offset $((50000000 - ahead))
+refused "a trace that is given twice" "given twice" - "$work/shared-3000.json" "$work/shared-3000.json"
+refused "a GPU that cannot be" "no device" "$log" "$trace" --wall-minus-log "$ahead" --gpu 1000:0=-1
 refused "a process in no pod" "--pod NAME=1000" "$log" "$trace" --wall-minus-log "$ahead" --pod other=7
+
+if said=$(import "$log" "$trace" -o "$work/none/run.jsonl" --wall-minus-log "$ahead" 2>&1) || grep -q Traceback <<<"$said"; then
+  complain "a directory that is not there was answered with: $said"
+fi
 
 # A log that was cut is taken up to the cut, and said.
 head -c 30001 "$log" >"$work/cut.txt"

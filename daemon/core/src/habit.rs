@@ -1,7 +1,8 @@
 //! What an owner's lost time is made of, for the time in which its calls are let alone because they are too many.
 //!
 //! Such a process is probed for a few seconds of each minute. What was found then stands for the rest as long as its
-//! threads wait for nothing else than they did then: that is seen all the time.
+//! threads wait for nothing else than they did then, and no more of it than goes with how long the device ran: both are
+//! seen all the time. One that has nothing to do, and waits for that in a lock, else would seem to launch.
 
 use std::collections::BTreeMap;
 
@@ -54,9 +55,9 @@ impl Habit {
         self.until = newer.until;
     }
 
-    /// What a stretch's lost time is taken to be made of, by state: nothing if this is too old, or if the threads that
+    /// Itself, if a stretch's lost time is taken to be made of the same: nothing if this is too old, or if the threads that
     /// call wait otherwise than they did.
-    pub fn stands(&self, callers: &Doings, whole: u64, at: MonoNs) -> Option<&BTreeMap<State, u64>> {
+    pub fn stands(&self, callers: &Doings, whole: u64, at: MonoNs) -> Option<&Self> {
         // A share differs by |a ÷ A − b ÷ B|; all of them by no more than a fifth.
         let differs: u128 = TELLING
             .into_iter()
@@ -67,6 +68,16 @@ impl Habit {
             })
             .fold(0, u128::saturating_add);
         let alike = differs.saturating_mul(DIFFERS.into()) <= u128::from(self.whole) * u128::from(whole);
-        (alike && at.since(self.until) < STANDS).then_some(&self.amounts)
+        (alike && at.since(self.until) < STANDS).then_some(self)
+    }
+
+    /// Nanoseconds lost by state.
+    pub fn amounts(&self) -> &BTreeMap<State, u64> {
+        &self.amounts
+    }
+
+    /// Nanoseconds that the device ran meanwhile.
+    pub fn used(&self) -> u64 {
+        self.amounts.values().fold(self.whole, |left, amount| left.saturating_sub(*amount))
     }
 }

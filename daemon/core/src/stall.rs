@@ -48,6 +48,8 @@ pub struct Host {
     pub shed: bool,
     /// What its lost time is taken to be made of then, by state; see [`crate::habit`].
     pub habit: BTreeMap<State, u64>,
+    /// How long the device ran while it lost so much.
+    pub habit_used: u64,
 }
 
 /// How long a device ran and stood still over one stretch, in nanoseconds of the node's time.
@@ -170,13 +172,21 @@ pub fn causes(still: Still, host: &Host) -> Causes {
     causes.pass_on(&others, &host.feeders);
     if host.shed {
         let habit = host.habit.iter().map(|(state, weight)| (*state, *weight)).collect();
-        for (state, amount) in Split::by_weight(rest, habit).map(Split::into_parts).unwrap_or_default() {
+        let most = rest.min(goes_with(still.used, host));
+        for (state, amount) in Split::by_weight(most, habit).map(Split::into_parts).unwrap_or_default() {
             causes.add(Rule::Habit, state, amount);
             rest -= amount;
         }
     }
     causes.add(Rule::Rest, State::UnknownNoEvidence, rest);
     causes
+}
+
+/// How much is lost by habit while the device runs for so long, and a quarter more: two seconds are never quite alike.
+fn goes_with(used: u64, host: &Host) -> u64 {
+    let lost = u128::from(sum(host.habit.values().copied()));
+    let most = (lost * u128::from(used)).saturating_mul(5).checked_div(u128::from(host.habit_used) * 4);
+    u64::try_from(most.unwrap_or(0)).unwrap_or(u64::MAX)
 }
 
 /// Whether the device may have had a backlog in gaps of this kind.

@@ -221,8 +221,8 @@ fn any_host() -> impl Strategy<Value = Host> {
     let sampled = prop::array::uniform11(0..=SECOND / 4);
     let gaps = prop_oneof![Just(Vec::new()), prop::collection::vec(any_gap(), 0..12)];
     let habit = prop::collection::btree_map(prop::sample::select(State::ALL.to_vec()), 0..=SECOND, 0..4);
-    (gaps, 0..=2 * SECOND, any::<[bool; 3]>(), feeders, sampled, habit).prop_map(
-        |(gaps, copies, [alone, followed, shed], feeders, sampled, habit)| Host {
+    (gaps, 0..=2 * SECOND, any::<[bool; 3]>(), feeders, sampled, habit, 0..=SECOND).prop_map(
+        |(gaps, copies, [alone, followed, shed], feeders, sampled, habit, habit_used)| Host {
             waited: waited(&gaps),
             gaps,
             copies,
@@ -233,6 +233,7 @@ fn any_host() -> impl Strategy<Value = Host> {
             followed,
             shed,
             habit,
+            habit_used,
             ..Host::default()
         },
     )

@@ -192,3 +192,25 @@ fn only_a_process_seen_from_its_first_call_is_known_from_its_start() {
         assert_eq!((probes.calls[0].from_start, &probes.calls[0].device), (from_start, &None));
     }
 }
+
+#[test]
+fn pairs_of_processes_that_the_kernel_has_forgotten_are_forgotten() {
+    let mut meter = Meter::default();
+    let pair = |sleeper, count| {
+        let sum = WakeSum { count, doings: doings(&[(doing::CPU, 10 * count)]) };
+        (WakeKey { sleeper, waker: 7 }, sum)
+    };
+    let mut reported = 0;
+    for round in 0..40_u32 {
+        let mut reading = reading(1000 + u64::from(round));
+        // One that stays, and a thousand others each time.
+        reading.waits.push(pair(7, u64::from(round) + 1));
+        reading.waits.extend((0..1000).map(|at| pair(100 + 1000 * round + at, 1)));
+        let probes = meter.advance(&reading, &mut known());
+        let stays = |waits: &&Waits| waits.sleeper.pid == HostPid(7);
+        reported +=
+            probes.iter().flat_map(|probes| &probes.waits).filter(stays).map(Waits::total).sum::<u64>();
+    }
+    assert!(meter.waits.len() <= PAIRS, "{}", meter.waits.len());
+    assert_eq!(reported, 390, "who stays counts once, from the second reading on");
+}

@@ -35,7 +35,8 @@ def _pod(case, ran, first, pod):
     full = ran[first][pod]
     allocated = sum(full["measured"].values())
     if not allocated:
-        return {"pod": pod, "measured": {}, "causes": [], "faults": ["the daemon shows no whole window of this pod"]}
+        faults = ["the daemon shows no whole window of this pod"]
+        return {"pod": pod, "measured": {}, "causes": [], "faults": faults, "leader_faults": faults}
     measured = {cause: 100 * seconds / allocated for cause, seconds in full["measured"].items() if seconds}
     used = full["busy_s"] / full["window_s"]
     active = min(used / full["share"], 1.0)
@@ -61,12 +62,14 @@ def _pod(case, ran, first, pod):
             verdict["causes"].append({"cause": state, "truth": 100.0, "measured": round(got, 2), "error": round(got - 100, 2)})
             if got < LIMITS["definition_points"]:
                 verdict["faults"].append(f"{state} holds {got:.1f} points")
+            _holds_most(verdict, measured, state)
         return verdict
     if case.no_stall:
         stalled = sum(points for cause, points in measured.items() if cause != ACTIVE)
         _compare(verdict, "any stall", 100 - 100 * active, stalled, LIMITS["no_stall_points"])
         if stalled >= LIMITS["no_stall_points"]:
             verdict["faults"].append(f"stalls of {stalled:.1f} points where nothing stalls")
+        _holds_most(verdict, measured, ACTIVE)
         return verdict
     other = 100 - 100 * active - sum(truths.values())
     _compare(verdict, "other", other, rest, LIMITS["other_points"])
@@ -80,6 +83,13 @@ def _compare(verdict, cause, truth, measured, limit):
     verdict["causes"].append(row)
     if abs(error) > limit:
         verdict["faults"].append(f"{cause} is off by {error:+.1f} points")
+
+
+def _holds_most(verdict, measured, state):
+    """Where one state is the right answer by itself: whether another has more than it."""
+    seen = max(measured, key=measured.get)
+    if seen != state:
+        verdict.setdefault("leader_faults", []).append(f"{seen} leads, not {state}")
 
 
 def _leader(verdict, measured, truths):

@@ -59,7 +59,9 @@ def table(head, runs, titles, limits):
         f"* Runs that hold every threshold: {len(runs) - len(wrong)} of {len(runs)}. Runs that failed to measure: {len(failed)}.",
         f"* Leading cause right: {right} of {of}.",
         f"* Noise band of the machine (baseline steps, largest less smallest over the median): {noise} points"
-        + (" — **above the limit; take the result as inconclusive**." if noise > limits["noise"]["band_points"] else "."), "",
+        + (" — **above the limit; take the result as inconclusive**." if noise > limits["noise"]["band_points"] else "."),
+        f"* Load average of the machine when runs began: {spread([run['load'] for run in runs])}. The noise band is of the time "
+        "before the study, when nothing of it ran.", "",
         "## By cause", "",
         "| cause | rows | mean error | mean size of the error | worst | within the threshold |", "|---|---:|---:|---:|---:|---:|",
     ]

@@ -399,7 +399,9 @@ impl Fold {
         if let Some(host) = seen.as_mut().map(|seen| &mut seen.host).filter(|host| host.shed) {
             let habit = self.habits.get(&concerned);
             let habit = habit.and_then(|habit| habit.stands(&host.callers, place.piece.nanos(), end));
-            host.habit = habit.cloned().unwrap_or_default();
+            if let Some(habit) = habit {
+                (host.habit, host.habit_used) = (habit.amounts().clone(), habit.used());
+            }
         }
         let watched = self.watched.get(&concerned);
         let since =

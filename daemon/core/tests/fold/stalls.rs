@@ -174,11 +174,29 @@ fn what_was_seen_last_stands_for_calls_that_are_let_alone() {
     node.second(1, 40, &[7]).probed(1, vec![calls(7, &[small])], callers("p", Doing::Cpu, 900)).tick(2000);
     let seen = [(State::Active, 400), (State::StalledLaunch, 600)];
     assert_eq!(node.states("p"), seen);
-    node.second(2, 10, &[7]).probed(2, vec![shed(7)], callers("p", Doing::Cpu, 1000)).tick(3000);
-    assert_eq!(node.states("p"), [(State::Active, 500), (State::StalledLaunch, 1500)]);
+    node.second(2, 35, &[7]).probed(2, vec![shed(7)], callers("p", Doing::Cpu, 1000)).tick(3000);
+    assert_eq!(node.states("p"), [(State::Active, 750), (State::StalledLaunch, 1250)]);
     node.second(3, 10, &[7]).probed(3, vec![calls(7, &[])], callers("p", Doing::Cpu, 1000)).tick(4000);
     let unseen = (State::UnknownNoEvidence, 900);
-    assert_eq!(node.states("p"), [(State::Active, 600), (State::StalledLaunch, 1500), unseen]);
+    assert_eq!(node.states("p"), [(State::Active, 850), (State::StalledLaunch, 1250), unseen]);
+}
+
+#[test]
+fn what_was_seen_last_stands_for_no_more_than_goes_with_how_long_the_device_ran() {
+    // Half as long, and not at all: a server without requests waits in a lock as one does that launches.
+    for (ran, launch) in [(20, 375), (0, 0)] {
+        let mut node = Node::one();
+        let small = Gap { count: 30_000, ..gap(GapKind::Drained, 0, 600, Doing::Cpu) };
+        node.second(1, 40, &[7]).probed(1, vec![calls(7, &[small])], callers("p", Doing::Lock, 0)).tick(2000);
+        node.second(2, ran, &[7]).probed(2, vec![shed(7)], callers("p", Doing::Poll, 1000)).tick(3000);
+        let rest = 1000 - u64::from(ran) * 10 - launch;
+        let expected = [
+            (State::Active, 400 + u64::from(ran) * 10),
+            (State::StalledLaunch, 600 + launch),
+            (State::UnknownNoEvidence, rest),
+        ];
+        assert_eq!(node.states("p"), expected);
+    }
 }
 
 #[test]
