@@ -121,6 +121,12 @@ mod number {
     pub const FUTEX_WAIT: i64 = 455;
 }
 
+/// Whether a system call waits for a lock, or for what is made of one within a process.
+#[inline(always)]
+pub fn is_futex(number: i64) -> bool {
+    matches!(number, number::FUTEX | number::FUTEX_WAITV | number::FUTEX_WAIT)
+}
+
 /// The class of a wait of the task that runs. `number` is the system call's, negative outside of one; `first` and `second` its arguments.
 #[inline(always)]
 pub fn wait(task: *const u8, state: u32, number: i64, first: u64, second: u64) -> u32 {

@@ -48,6 +48,11 @@ fn woken<const BTF: bool>(sleeper: *const u8, context: *const core::ffi::c_void)
         Some(known) => {
             // SAFETY: a value of the map, of the thread that runs.
             let known = unsafe { &mut *known };
+            let number: u64 = read(registers::<BTF>(sleeper), ORIG_AX);
+            if classify::is_futex(number as i64) {
+                // It may be a lock: what its holder did before it had that held nobody up.
+                known.begun = 0;
+            }
             pass_on(task, known, waker, began, now);
             known.begun = now;
         }
@@ -106,8 +111,8 @@ fn is_thread<const BTF: bool>(context: *const core::ffi::c_void) -> bool {
     number as i64 >= 0
 }
 
-/// Divides a wait by what its waker did meanwhile, or for what it hands over if it began that earlier: the end of its
-/// work alone would not be like the whole. A function of its own, for the size of the programs.
+/// Divides a wait by what its waker did meanwhile, or since it began with what it hands over through a pipe or a socket, if
+/// that was earlier: the end of its work alone would not be like the whole. A function of its own, for the size of the programs.
 #[inline(never)]
 fn pass_on(task: &mut Task, waker: &Task, waker_tid: u32, began: u64, now: u64) {
     let mut began = began;

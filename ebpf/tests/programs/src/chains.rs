@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd as _;
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::time::Duration;
@@ -182,17 +182,38 @@ pub fn run(name: &str) {
         // What we wait for was begun long before: the end of it is not like the whole.
         "reading-ahead" => {
             let mut far = Far::new(12);
-            let (from, orders) = channel();
+            let (mut from, mut orders) = new_pipe();
             std::thread::spawn(move || {
                 for _ in 0..rounds() {
                     far.ask();
                     compute(6);
-                    from.send(()).unwrap();
+                    from.write_all(&[0]).unwrap();
                 }
             });
             for _ in 0..rounds() {
                 std::thread::sleep(milliseconds(9));
-                orders.recv().unwrap();
+                orders.read_exact(&mut byte).unwrap();
+            }
+        }
+        // What the holder did before it had the lock held nobody up.
+        "lock-held-while-asking" => {
+            let pair = Arc::new((Mutex::new(()), AtomicBool::new(false)));
+            let other = Arc::clone(&pair);
+            let mut far = Far::new(12);
+            std::thread::spawn(move || {
+                loop {
+                    compute(18);
+                    let held = other.0.lock().unwrap();
+                    other.1.store(true, Ordering::SeqCst);
+                    far.ask();
+                    drop(held);
+                }
+            });
+            for _ in 0..rounds() {
+                while !pair.1.swap(false, Ordering::SeqCst) {
+                    std::thread::sleep(Duration::from_micros(200));
+                }
+                drop(pair.0.lock().unwrap());
             }
         }
         "two-kinds-in-turn" => {

@@ -6,11 +6,12 @@ use warpmeter_ebpf_tests::{chains, now, permitted};
 use crate::support::{Node, following_node};
 
 /// A chain, and what its sleeper's waits are made of: of what its workers say that they did, or all of one class.
-const CHAINS: [(&str, Option<u32>); 12] = [
+const CHAINS: [(&str, Option<u32>); 13] = [
     ("computing-process", None),
     ("reading-then-computing-thread", None),
     ("process-behind-thread", None),
     ("reading-ahead", None),
+    ("lock-held-while-asking", Some(doing::NETWORK)),
     ("two-kinds-in-turn", None),
     ("lock-with-timeouts", None),
     ("local-socket", None),
@@ -74,8 +75,8 @@ fn attempt(node: &mut Node, name: &str, expected: Option<u32>) -> Result<(), Str
     );
     // Its waits for a CPU depend on the machine, and so does what system calls and emulation add to computing.
     let more = doings[doing::CPU as usize].saturating_sub(computed as u64);
-    // What it does itself is to sleep, if anything.
-    let own = if expected.is_none() { doings[doing::TIMER as usize] } else { 0 };
+    let sleeps = ["reading-ahead", "lock-held-while-asking"].contains(&name);
+    let own = if sleeps { doings[doing::TIMER as usize] } else { 0 };
     let whole: u64 = sum - doings[doing::CPU_WAIT as usize] - more - own;
     for (class, part) in parts {
         let seen = doings[class as usize].min(if class == doing::CPU { computed as u64 } else { u64::MAX });
