@@ -142,7 +142,7 @@ fn epoll_wait(file: i32, timeout: i32, rounds: u64, mut between: impl FnMut()) {
 pub fn run(name: &str) {
     let account = Account::shared();
     println!("sleeper {}", tid());
-    let began = now();
+    let (began, on_cpu) = (now(), cpu_time());
     let mut byte = [0];
     match name {
         "computing-process" => {
@@ -291,6 +291,7 @@ pub fn run(name: &str) {
         }
         other => panic!("no chain is called {other}"),
     }
+    println!("own {}", cpu_time() - on_cpu);
     println!("computed {}", account.0[0].load(Ordering::Relaxed));
     println!("asked {}", account.0[1].load(Ordering::Relaxed));
     println!("took {}", now() - began);

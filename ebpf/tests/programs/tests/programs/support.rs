@@ -131,3 +131,18 @@ pub(crate) fn ms(count: u64) -> u64 {
     let slowness: u64 = std::env::var("SLOWNESS").map_or(1, |text| text.parse().unwrap());
     count * slowness * 1_000_000
 }
+
+/// How often what depends on times is tried: the machine may stop a program for a while, or its CPUs. What is wrong is so
+/// each time.
+const ATTEMPTS: usize = 3;
+
+/// Tries until something holds once.
+pub(crate) fn attempts(mut holds: impl FnMut() -> Result<(), String>) {
+    let mut wrong = Vec::new();
+    while wrong.len() < ATTEMPTS
+        && let Err(how) = holds()
+    {
+        wrong.push(how);
+    }
+    assert!(wrong.len() < ATTEMPTS, "{wrong:#?}");
+}
