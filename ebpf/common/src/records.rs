@@ -103,8 +103,8 @@ pub struct Task {
     pub owed_since: u64,
     /// When its history was last added to.
     pub noted: u64,
-    /// Since when it is at what it hands over next to a thread that waits for it: since it last did so, or was given
-    /// something to do by another thread.
+    /// Since when it is at what it hands over next to a thread that waits for it: since it is followed, last did so, or
+    /// was given something to do by another thread.
     pub begun: u64,
     /// How many probed calls it made, by [`crate::kind`].
     pub calls: [u64; kind::COUNT],

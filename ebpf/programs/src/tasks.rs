@@ -101,6 +101,7 @@ pub fn create(tid: u32, tgid: u32, doing: u32, run_delay: u64, now: u64) -> Opti
     task.doing = if SWITCHES.load() == 0 { doing::UNKNOWN } else { doing };
     task.since = now;
     task.mark = now;
+    task.begun = now;
     task.run_delay = run_delay;
     track(tid, 1);
     Some(task)
