@@ -95,7 +95,7 @@ impl Shown {
 /// All that is looked at of one page.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Page {
-    /// By device, in the order of [`Field`].
+    /// By device, in the order of `Field`.
     pub devices: BTreeMap<Place, [Shown; Field::COUNT]>,
     /// Lines of known families that cannot be read, or name no device.
     pub unread: u64,
