@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use crate::probe::{Doing, Doings};
+use crate::split::Split;
 use crate::stall::{Causes, Host};
 use crate::state::State;
 use crate::time::{MonoNs, SECOND};
@@ -71,13 +72,16 @@ impl Habit {
         (alike && at.since(self.until) < STANDS).then_some(self)
     }
 
-    /// Nanoseconds lost by state.
-    pub fn amounts(&self) -> &BTreeMap<State, u64> {
-        &self.amounts
-    }
-
-    /// Nanoseconds that the device ran meanwhile.
-    pub fn used(&self) -> u64 {
-        self.amounts.values().fold(self.whole, |left, amount| left.saturating_sub(*amount))
+    /// Divides lost time, as much of `lost` nanoseconds as goes with the device's running for `used`, and a quarter more:
+    /// two seconds are never quite alike.
+    pub fn divide(&self, lost: u64, used: u64) -> Option<Split<State>> {
+        let sum: u128 = self.amounts.values().map(|amount| u128::from(*amount)).sum();
+        let ran = u128::from(self.whole).saturating_sub(sum);
+        let most = (sum * u128::from(used)).saturating_mul(5).checked_div(ran * 4).unwrap_or(0);
+        let most = u64::try_from(most).unwrap_or(u64::MAX);
+        Split::by_weight(
+            lost.min(most),
+            self.amounts.iter().map(|(state, weight)| (*state, *weight)).collect(),
+        )
     }
 }

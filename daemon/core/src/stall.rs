@@ -12,6 +12,7 @@ mod queue;
 
 use std::collections::BTreeMap;
 
+use crate::habit::Habit;
 use crate::probe::{Doing, Doings, Gap, GapKind};
 use crate::split::Split;
 use crate::state::State;
@@ -46,10 +47,8 @@ pub struct Host {
     pub callers: Doings,
     /// Whether calls of any of its processes were let alone because they were too many.
     pub shed: bool,
-    /// What its lost time is taken to be made of then, by state; see [`crate::habit`].
-    pub habit: BTreeMap<State, u64>,
-    /// How long the device ran while it lost so much.
-    pub habit_used: u64,
+    /// What its lost time is taken to be made of, if they were and that is known.
+    pub habit: Option<Habit>,
 }
 
 /// How long a device ran and stood still over one stretch, in nanoseconds of the node's time.
@@ -170,23 +169,14 @@ pub fn causes(still: Still, host: &Host) -> Causes {
     }
 
     causes.pass_on(&others, &host.feeders);
-    if host.shed {
-        let habit = host.habit.iter().map(|(state, weight)| (*state, *weight)).collect();
-        let most = rest.min(goes_with(still.used, host));
-        for (state, amount) in Split::by_weight(most, habit).map(Split::into_parts).unwrap_or_default() {
+    if let Some(habit) = &host.habit {
+        for (state, amount) in habit.divide(rest, still.used).map(Split::into_parts).unwrap_or_default() {
             causes.add(Rule::Habit, state, amount);
             rest -= amount;
         }
     }
     causes.add(Rule::Rest, State::UnknownNoEvidence, rest);
     causes
-}
-
-/// How much is lost by habit while the device runs for so long, and a quarter more: two seconds are never quite alike.
-fn goes_with(used: u64, host: &Host) -> u64 {
-    let lost = u128::from(sum(host.habit.values().copied()));
-    let most = (lost * u128::from(used)).saturating_mul(5).checked_div(u128::from(host.habit_used) * 4);
-    u64::try_from(most.unwrap_or(0)).unwrap_or(u64::MAX)
 }
 
 /// Whether the device may have had a backlog in gaps of this kind.

@@ -5,9 +5,11 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
+use warpmeter_core::habit::Habit;
 use warpmeter_core::probe::{Doing, Doings, Gap, GapKind};
 use warpmeter_core::stall::{Causes, Host, LAUNCH_GAP, Still, causes};
 use warpmeter_core::state::State;
+use warpmeter_core::time::MonoNs;
 
 const MS: u64 = 1_000_000;
 const SECOND: u64 = 1000 * MS;
@@ -232,8 +234,13 @@ fn any_host() -> impl Strategy<Value = Host> {
             samples: 16,
             followed,
             shed,
-            habit,
-            habit_used,
+            habit: Some(Habit::of(
+                &Causes { amounts: habit.clone(), rules: BTreeMap::new(), contradicted: false },
+                &Host::default(),
+                habit.values().sum::<u64>() + habit_used,
+                MonoNs(0),
+            ))
+            .filter(|_| shed),
             ..Host::default()
         },
     )
@@ -259,7 +266,7 @@ proptest! {
 
     #[test]
     fn no_cause_without_evidence(still in any_still(), host in any_host()) {
-        let host = Host { shed: false, ..host };
+        let host = Host { shed: false, habit: None, ..host };
         let causes = causes(still, &host);
         let did = |doing: Doing| {
             let sampled = host.alone && host.gaps.is_empty() && host.sampled[doing as usize] > 0;
@@ -294,7 +301,7 @@ proptest! {
     fn no_sampled_cause_is_more_than_the_device_cannot_have_worked_meanwhile(
         still in any_still(), host in any_host()
     ) {
-        let host = Host { gaps: Vec::new(), feeders: Doings::default(), shed: false, ..host };
+        let host = Host { gaps: Vec::new(), feeders: Doings::default(), shed: false, habit: None, ..host };
         let causes = causes(still, &host);
         let certain = |doing: Doing| host.sampled[doing as usize].saturating_sub(still.used + still.others);
         for (doing, state) in [

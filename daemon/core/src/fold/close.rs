@@ -399,9 +399,7 @@ impl Fold {
         if let Some(host) = seen.as_mut().map(|seen| &mut seen.host).filter(|host| host.shed) {
             let habit = self.habits.get(&concerned);
             let habit = habit.and_then(|habit| habit.stands(&host.callers, place.piece.nanos(), end));
-            if let Some(habit) = habit {
-                (host.habit, host.habit_used) = (habit.amounts().clone(), habit.used());
-            }
+            host.habit = habit.cloned();
         }
         let watched = self.watched.get(&concerned);
         let since =
