@@ -12,6 +12,7 @@ const MAGIC: u16 = 0xeb9f;
 const STRUCT: u32 = 4;
 const UNION: u32 = 5;
 const TYPEDEF: u32 = 8;
+const FUNC: u32 = 12;
 const FUNC_PROTO: u32 = 13;
 /// How deep structures without a name may be nested.
 const DEPTH: u32 = 8;
@@ -135,6 +136,11 @@ impl Btf {
             self.nth(*place).is_some_and(|kind| kind.kind == TYPEDEF && self.is_named(kind.name, name))
         })?;
         u32::try_from(place + 1).ok()
+    }
+
+    /// Whether the kernel has a function, and has not put it into others that call it.
+    pub fn has_function(&self, name: &str) -> bool {
+        self.find(FUNC, name).is_some()
     }
 
     fn find(&self, kind: u32, name: &str) -> Option<Type> {

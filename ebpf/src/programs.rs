@@ -9,7 +9,7 @@ use aya::programs::{RawTracePoint, RawTracePointRunOptions, TestRun, UProbe};
 use aya::{Ebpf, EbpfLoader};
 use aya_obj::Object;
 use warpmeter_ebpf_common::kernel::{
-    HAS_PREV_STATE, OFFSETS, RETURNS, STACK_REGS, STACK_REGS_X86_64, SWITCHES, WAKES,
+    HAS_NAMES, HAS_PREV_STATE, OFFSETS, RETURNS, STACK_REGS, STACK_REGS_X86_64, SWITCHES, WAKES, WRITES_NAMES,
 };
 use warpmeter_ebpf_common::program;
 
@@ -327,7 +327,12 @@ impl Types {
     fn of(btf: &Btf) -> Self {
         let mut missing = None;
         let has_state = btf.parameters("btf_trace_sched_switch").is_some_and(|count| count >= 5);
-        let mut globals = vec![(STACK_REGS, STACK_REGS_X86_64), (HAS_PREV_STATE, u32::from(has_state))];
+        let has_names = btf.has_function(WRITES_NAMES);
+        let mut globals = vec![
+            (STACK_REGS, STACK_REGS_X86_64),
+            (HAS_PREV_STATE, u32::from(has_state)),
+            (HAS_NAMES, u32::from(has_names)),
+        ];
         for offset in OFFSETS {
             match offset.members.iter().find_map(|path| btf.member(offset.of, path)) {
                 Some(member) => {

@@ -79,6 +79,13 @@ pub const STACK_REGS: &str = "STACK_REGS";
 /// THREAD_SIZE (16 KiB without KASAN) less the size of `pt_regs`.
 pub const STACK_REGS_X86_64: u32 = 16_384 - 168;
 
+/// Global: 1 if programs can have the kernel write the name of a function, else 0: then waits for swap are not told from
+/// those for files.
+pub const HAS_NAMES: &str = "HAS_NAMES";
+
+/// The kernel's function that does so, since 5.13: BTF shows whether it is there.
+pub const WRITES_NAMES: &str = "bpf_snprintf";
+
 /// Global: 1 if the return programs are attached wherever [`Entry::returns`](crate::calls::Entry::returns) asks for
 /// it; 0 if none is, and the end of a call is inferred.
 pub const RETURNS: &str = "RETURNS";

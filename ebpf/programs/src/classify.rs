@@ -127,9 +127,17 @@ pub fn is_futex(number: i64) -> bool {
     matches!(number, number::FUTEX | number::FUTEX_WAITV | number::FUTEX_WAIT)
 }
 
-/// The class of a wait of the task that runs. `number` is the system call's, negative outside of one; `first` and `second` its arguments.
+/// The class of a wait of the task that runs. `number` is the system call's, negative outside of one; `first` and `second`
+/// its arguments; `swapped` whether a page fault waits for swap.
 #[inline(always)]
-pub fn wait(task: *const u8, state: u32, number: i64, first: u64, second: u64) -> u32 {
+pub fn wait(
+    task: *const u8,
+    state: u32,
+    number: i64,
+    first: u64,
+    second: u64,
+    swapped: impl Fn() -> bool,
+) -> u32 {
     if number == number::IO_URING_ENTER {
         // It says that it waits for I/O whatever it waits for.
         return doing::POLL;
@@ -143,7 +151,7 @@ pub fn wait(task: *const u8, state: u32, number: i64, first: u64, second: u64) -
     let deep = state & UNINTERRUPTIBLE != 0;
     if number < 0 {
         return if io {
-            doing::DISK_READ
+            if swapped() { doing::MEMORY } else { doing::DISK_READ }
         } else if deep {
             doing::MEMORY
         } else {

@@ -41,6 +41,7 @@ globals!(
     ITEM_FILE,
     HAS_PREV_STATE,
     STACK_REGS,
+    HAS_NAMES,
     RETURNS,
     SWITCHES,
     WAKES_SEEN,

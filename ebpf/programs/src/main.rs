@@ -20,6 +20,7 @@ mod globals;
 mod history;
 mod maps;
 mod state;
+mod swap;
 mod switch;
 mod tasks;
 mod told;

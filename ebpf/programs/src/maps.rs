@@ -10,6 +10,7 @@ use warpmeter_ebpf_common::{
 };
 
 use crate::history::Mix;
+use crate::swap::DEPTH;
 
 /// The loader writes single bytes of it, as programs do: a page that is read and written back would undo theirs.
 #[map]
@@ -46,6 +47,12 @@ pub static SCRATCH: PerCpuArray<Task> = PerCpuArray::with_max_entries(1, 0);
 /// The mix of a wake-up.
 #[map]
 pub static MIX: PerCpuArray<Mix> = PerCpuArray::with_max_entries(1, 0);
+/// The kernel's stack of a task that waits.
+#[map]
+pub static FRAMES: PerCpuArray<[u64; DEPTH]> = PerCpuArray::with_max_entries(1, 0);
+/// Places in the kernel's code, and whether they are in a function that brings pages back from swap.
+#[map]
+pub static PLACES: LruHashMap<u64, u8> = LruHashMap::with_max_entries(256, 0);
 #[map]
 static FORGOTTEN: PerCpuArray<u64> = PerCpuArray::with_max_entries(1, 0);
 

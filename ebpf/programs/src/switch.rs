@@ -1,6 +1,7 @@
 //! Scheduler programs, in two flavours: `fast` (BTF tracepoints: direct loads) and `stack` (raw tracepoints: reads,
 //! and registers found on the kernel stack).
 
+use aya_ebpf::EbpfContext;
 use aya_ebpf::bindings::task_struct;
 use aya_ebpf::helpers::generated::bpf_task_pt_regs;
 use aya_ebpf::macros::{btf_tracepoint, raw_tracepoint};
@@ -13,7 +14,7 @@ use crate::globals::{
     TASK_TGID, WAKES_SEEN,
 };
 use crate::maps::{TASKS, ran, track, tracked};
-use crate::{history, tasks};
+use crate::{history, swap, tasks};
 
 /// A member of a task: a load that the verifier follows, or a read.
 #[inline(always)]
@@ -27,7 +28,13 @@ pub fn member<T: Default + Copy, const BTF: bool>(task: *const u8, offset: u32) 
 }
 
 #[inline(always)]
-fn switched<const BTF: bool>(prev: *const u8, next: *const u8, preempted: bool, state: impl Fn() -> u32) {
+fn switched<const BTF: bool>(
+    ctx: &impl EbpfContext,
+    prev: *const u8,
+    next: *const u8,
+    preempted: bool,
+    state: impl Fn() -> u32,
+) {
     let prev_tid: u32 = member::<_, BTF>(prev, TASK_PID.load());
     let next_tid: u32 = member::<_, BTF>(next, TASK_PID.load());
     let (leaves, enters) = (tracked(prev_tid), tracked(next_tid));
@@ -38,7 +45,7 @@ fn switched<const BTF: bool>(prev: *const u8, next: *const u8, preempted: bool, 
     if leaves {
         ran(run::SWITCHES);
         let state = state();
-        let doing = if preempted || state == 0 { doing::CPU_WAIT } else { waits::<BTF>(prev, state) };
+        let doing = if preempted || state == 0 { doing::CPU_WAIT } else { waits::<BTF>(ctx, prev, state) };
         let delay =
             if TASK_RUN_DELAY.load() == 0 { 0 } else { member::<u64, BTF>(prev, TASK_RUN_DELAY.load()) };
         if let Some(task) = TASKS.get_ptr_mut(&prev_tid) {
@@ -68,10 +75,11 @@ fn switched<const BTF: bool>(prev: *const u8, next: *const u8, preempted: bool, 
 }
 
 #[inline(always)]
-fn waits<const BTF: bool>(prev: *const u8, state: u32) -> u32 {
+fn waits<const BTF: bool>(ctx: &impl EbpfContext, prev: *const u8, state: u32) -> u32 {
     let regs = registers::<BTF>(prev);
     let number: u64 = read(regs, ORIG_AX);
-    classify::wait(prev, state, number as i64, read(regs, DI), read(regs, SI))
+    let swapped = || swap::is_awaited(ctx);
+    classify::wait(prev, state, number as i64, read(regs, DI), read(regs, SI), swapped)
 }
 
 /// Where a task's user registers are saved.
@@ -128,7 +136,7 @@ pub fn switch_fast(ctx: BtfTracePointContext) -> i32 {
             ctx.arg::<u64>(3) as u32
         }
     };
-    switched::<true>(prev, ctx.arg(2), ctx.arg::<u64>(0) & 1 != 0, state);
+    switched::<true>(&ctx, prev, ctx.arg(2), ctx.arg::<u64>(0) & 1 != 0, state);
     0
 }
 
@@ -161,7 +169,7 @@ pub fn switch_stack(ctx: RawTracePointContext) -> i32 {
     let prev: *const u8 = ctx.arg(1);
     let state =
         || if HAS_PREV_STATE.load() == 0 { read(prev, TASK_STATE.load()) } else { ctx.arg::<u64>(3) as u32 };
-    switched::<false>(prev, ctx.arg(2), ctx.arg::<u64>(0) & 1 != 0, state);
+    switched::<false>(&ctx, prev, ctx.arg(2), ctx.arg::<u64>(0) & 1 != 0, state);
     0
 }
 

@@ -14,6 +14,7 @@ pub mod bench;
 pub mod chains;
 pub mod cuda;
 pub mod lives;
+pub mod swapped;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -83,6 +84,7 @@ impl Probes {
         }
         let arguments = types.parameters("btf_trace_sched_switch").unwrap_or(4);
         globals.push((kernel::HAS_PREV_STATE, u32::from(arguments >= 5)));
+        globals.push((kernel::HAS_NAMES, u32::from(types.has_function(kernel::WRITES_NAMES))));
         globals.push((kernel::STACK_REGS, kernel::STACK_REGS_X86_64));
         globals.push((kernel::RETURNS, u32::from(returns)));
         globals.push((kernel::SWITCHES, u32::from(flavour != Flavour::None)));

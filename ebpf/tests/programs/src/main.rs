@@ -9,7 +9,7 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use warpmeter_ebpf_tests::{Flavour, Probes, behave, bench, chains, cuda, lives};
+use warpmeter_ebpf_tests::{Flavour, Probes, behave, bench, chains, cuda, lives, swapped};
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().collect();
@@ -28,6 +28,10 @@ fn main() -> ExitCode {
         "lives" => {
             wait_for_byte();
             lives::run(word(2));
+        }
+        "swapped" => {
+            wait_for_byte();
+            swapped::run(std::time::Duration::from_secs_f64(number(2)), word(3) == "shared");
         }
         // What such a process becomes.
         "renewed" => lives::renewed(),

@@ -14,4 +14,5 @@ mod classes;
 mod device;
 mod lives;
 mod support;
+mod swapped;
 mod wakes;
