@@ -68,17 +68,17 @@ impl Wall {
     }
 }
 
-/// Boundaries at equal distances, without drift and without catching up.
+/// Boundaries at the multiples of a period, without catching up. Other sources have the same, so that all look at nearly
+/// the same moments: what the host did is compared with what a device did in between.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pace {
-    start: MonoNs,
     period: u64,
 }
 
 impl Pace {
-    /// Boundaries every `period` nanoseconds from `start` on; at least [`Self::SHORTEST`] apart.
-    pub(crate) fn new(start: MonoNs, period: u64) -> Self {
-        Self { start, period: period.max(Self::SHORTEST) }
+    /// Boundaries every `period` nanoseconds; at least [`Self::SHORTEST`] apart.
+    pub(crate) fn new(period: u64) -> Self {
+        Self { period: period.max(Self::SHORTEST) }
     }
 
     /// GPM samples must be more than 100 ms apart; a little more leaves room for the scheduler.
@@ -93,8 +93,7 @@ impl Pace {
     /// from that beginning. Boundaries that have passed are left out.
     pub(crate) fn sleep(self, began: MonoNs, now: MonoNs) -> u64 {
         let earliest = now.max(began.plus(Self::SHORTEST));
-        let boundary = earliest.since(self.start).div_ceil(self.period).saturating_mul(self.period);
-        self.start.plus(boundary).since(now)
+        MonoNs(earliest.0.div_ceil(self.period).saturating_mul(self.period)).since(now)
     }
 }
 
@@ -127,15 +126,16 @@ mod tests {
 
     #[test]
     fn rounds_stay_on_their_boundaries() {
-        let pace = Pace::new(MonoNs(5 * SECOND), SECOND);
+        let pace = Pace::new(SECOND);
         let at = |ms: u64| MonoNs(5 * SECOND + ms * MS);
         assert_eq!(pace.sleep(at(0), at(30)), 970 * MS);
+        assert_eq!(pace.sleep(at(400), at(450)), 550 * MS, "whenever the first began");
         assert_eq!(pace.sleep(at(1001), at(1031)), 969 * MS, "a late start does not move what follows");
     }
 
     #[test]
     fn after_a_stall_no_round_is_made_up_for() {
-        let pace = Pace::new(MonoNs(0), SECOND);
+        let pace = Pace::new(SECOND);
         assert_eq!(pace.sleep(MonoNs(SECOND), MonoNs(7_300 * MS)), 700 * MS);
         // A round that began just before a boundary does not begin again at it.
         assert_eq!(pace.sleep(MonoNs(6_950 * MS), MonoNs(6_960 * MS)), 1_040 * MS);
@@ -143,6 +143,6 @@ mod tests {
 
     #[test]
     fn the_period_is_never_shorter_than_the_counters_allow() {
-        assert_eq!(Pace::new(MonoNs(0), 1).period(), Pace::SHORTEST);
+        assert_eq!(Pace::new(1).period(), Pace::SHORTEST);
     }
 }

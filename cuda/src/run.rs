@@ -35,7 +35,7 @@ pub fn run(options: &Options, emit: &mut dyn FnMut(Report) -> ControlFlow<()>) -
     let mut outlet = Outlet::new(emit);
     let mut body = Body::default();
     let period = u64::try_from(options.period.as_nanos()).unwrap_or(u64::MAX);
-    let pace = Pace::new(clock::now(), period);
+    let pace = Pace::new(period);
     while !outlet.closed() {
         let search = find_library(&options.libraries);
         match open(&search, &mut outlet) {

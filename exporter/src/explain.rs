@@ -281,6 +281,9 @@ fn found(recent: &Recent<'_>, state: State) -> String {
             (Rule::Waiting, State::StalledContended) => "in calls that waited for its work while others' ran",
             (Rule::Waiting, State::StalledTransfer) => "in calls that waited for copies",
             (Rule::Waiting, _) => "in calls that waited for its work, while none of it ran",
+            (Rule::Alike, _) => {
+                "while it waited for others when the second ended, as in waits that ended in it"
+            }
             (Rule::Feeders, _) => "while it waited for others that were still at it when the second ended",
             (Rule::Samples, _) => "by samples of its threads, beyond the time that the device ran",
             (Rule::Habit, _) => {

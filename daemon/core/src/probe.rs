@@ -10,7 +10,7 @@ use crate::time::{Interval, MonoNs};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Doing {
-    /// On a CPU.
+    /// On a CPU, but for moments between two waits for the same input or output, which are part of these.
     Cpu,
     /// Runnable without a CPU: run queue, CFS throttling.
     CpuWait,

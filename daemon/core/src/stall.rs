@@ -23,6 +23,9 @@ pub const LAUNCH_GAP: u64 = 50_000;
 /// Snapshots and windows end at about the same time, not at the same: up to this part of a stretch may be another's.
 const BOUNDARIES: u64 = 50;
 
+/// Of gaps together, up to this part may be missing for that reason.
+const MISSING: u64 = 10;
+
 /// What the probes saw of one owner on one device over one stretch, in nanoseconds of the node's time.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Host {
@@ -37,6 +40,8 @@ pub struct Host {
     pub alone: bool,
     /// What the owner's threads did that call no CUDA driver: who feeds those that do.
     pub feeders: Doings,
+    /// What waits of its processes' threads for others were found to be, as far as they ended.
+    pub passed: Doings,
     /// What the owner's process did as far as samples of its threads show it, where nothing shows its gaps.
     pub sampled: Doings,
     /// How many samples those were.
@@ -83,7 +88,9 @@ pub enum Rule {
     Waiting,
     /// Gaps between enqueues, less the backlog that they may have hidden.
     Open,
-    /// Waits for other threads whose end was not seen: what the owner's other threads did.
+    /// Waits for other threads that went on when the second ended: what those were that ended in it.
+    Alike,
+    /// Waits for other threads whose end was not seen, and that none is like: what the owner's other threads did.
     Feeders,
     /// Samples of threads.
     Samples,
@@ -100,6 +107,7 @@ impl Rule {
             Self::Drained => "drained",
             Self::Waiting => "waiting",
             Self::Open => "open",
+            Self::Alike => "alike",
             Self::Feeders => "feeders",
             Self::Samples => "samples",
             Self::Habit => "habit",
@@ -168,7 +176,8 @@ pub fn causes(still: Still, host: &Host) -> Causes {
         }
     }
 
-    causes.pass_on(&others, &host.feeders);
+    causes.pass_on(others, host);
+    rest -= causes.complete(rest, still.whole);
     if let Some(habit) = &host.habit {
         for (state, amount) in habit.divide(rest, still.used).map(Split::into_parts).unwrap_or_default() {
             causes.add(Rule::Habit, state, amount);
@@ -233,11 +242,40 @@ impl Causes {
         }
     }
 
-    /// A thread that waits for another of its owner's is held up by what holds up that one: such waits go to what the
-    /// feeders did, as far as they were busy.
-    fn pass_on(&mut self, others: &Others, feeders: &Doings) {
+    /// Divides `rest` like what gaps explain, if it is so little that it may be in the next snapshot or the one before: gaps
+    /// and counters are not read at the same moment. Gives how much was divided.
+    fn complete(&mut self, rest: u64, whole: u64) -> u64 {
+        let gaps =
+            |rule| matches!(rule, Rule::Drained | Rule::Waiting | Rule::Open | Rule::Alike | Rule::Feeders);
+        let found: Vec<((State, Rule), u64)> = self
+            .rules
+            .iter()
+            .filter(|((state, rule), _)| gaps(*rule) && *state != State::UnknownNoEvidence)
+            .map(|(found, amount)| (*found, *amount))
+            .collect();
+        let few =
+            rest <= whole / BOUNDARIES && rest <= sum(found.iter().map(|(_, amount)| *amount)) / MISSING;
+        let Some(split) = Split::by_weight(rest, found).filter(|_| few) else { return 0 };
+        for ((state, rule), part) in split.into_parts() {
+            self.add(rule, state, part);
+        }
+        rest
+    }
+
+    /// A thread that waits for another of its owner's is held up by what holds up that one. Where wake-ups are followed,
+    /// such waits are like those that ended, as far as these go; else they go to what the feeders did, as far as they
+    /// were busy.
+    fn pass_on(&mut self, mut others: Others, host: &Host) {
+        if others.followed {
+            let ended = ended_waits(host);
+            let alike = others.poll.min(sum(ended.iter().map(|(_, time)| *time)));
+            for (doing, part) in Split::by_weight(alike, ended).map(Split::into_parts).unwrap_or_default() {
+                self.add(Rule::Alike, state(doing), part);
+            }
+            others.poll -= alike;
+        }
         let busy: Vec<(Doing, u64)> =
-            Doing::ALL.into_iter().zip(*feeders).filter(|(doing, _)| doing.is_busy()).collect();
+            Doing::ALL.into_iter().zip(host.feeders).filter(|(doing, _)| doing.is_busy()).collect();
         let mut left = sum(busy.iter().map(|(_, time)| *time));
         for (doing, amount) in [(Doing::Lock, others.lock), (Doing::Poll, others.poll)] {
             let explained = amount.min(left);
@@ -249,6 +287,16 @@ impl Causes {
             left -= explained;
         }
     }
+}
+
+/// What waits for other threads were found to be, of those in the gaps: as much of each as both have.
+fn ended_waits(host: &Host) -> Vec<(Doing, u64)> {
+    let known = Doing::ALL
+        .into_iter()
+        .zip(host.passed)
+        .filter(|(doing, _)| !matches!(doing, Doing::Poll | Doing::Unknown));
+    let in_gaps = |doing: Doing| sum(host.gaps.iter().map(|gap| gap.doings[doing as usize]));
+    known.map(|(doing, passed)| (doing, passed.min(in_gaps(doing)))).collect()
 }
 
 /// The standard error of an amount that is `time` of `whole` by so many samples.

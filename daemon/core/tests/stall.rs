@@ -209,6 +209,25 @@ fn where_wake_ups_are_followed_a_lock_is_one_and_only_what_is_not_known_yet_is_p
     assert_eq!(found(still(400 * MS, 0), &Host { feeders, followed: true, ..host(&gaps) }), expected);
 }
 
+#[test]
+fn a_wait_that_goes_on_is_like_those_that_ended_as_far_as_they_go() {
+    let mut waits = gap(GapKind::Drained, 10, 500 * MS, Doing::Network);
+    waits.total += 150 * MS;
+    waits.doings[Doing::Cpu as usize] = 50 * MS;
+    waits.doings[Doing::Poll as usize] = 100 * MS;
+    // Of what the process computed, a fifth was for others that waited; what else it waited for is of other threads.
+    let passed = doings(&[(Doing::Network, 490 * MS), (Doing::Cpu, 10 * MS), (Doing::DiskRead, 400 * MS)]);
+    let feeders = doings(&[(Doing::DiskWrite, SECOND)]);
+    let seen = Host { passed, feeders, followed: true, ..host(&[waits]) };
+    let expected = [(State::StalledNetwork, 598 * MS), (State::StalledCpu, 52 * MS)];
+    assert_eq!(found(still(350 * MS, 0), &seen), expected);
+    // One that is longer than all that ended together.
+    let long = Host { passed: doings(&[(Doing::Network, 30 * MS)]), ..seen };
+    let expected =
+        [(State::StalledDiskWrite, 70 * MS), (State::StalledNetwork, 530 * MS), (State::StalledCpu, 50 * MS)];
+    assert_eq!(found(still(350 * MS, 0), &long), expected);
+}
+
 fn any_gap() -> impl Strategy<Value = Gap> {
     let kind = prop_oneof![Just(GapKind::Drained), Just(GapKind::Enqueue), Just(GapKind::Sync)];
     let doings = prop::array::uniform11(0..=SECOND);
@@ -221,15 +240,17 @@ fn any_gap() -> impl Strategy<Value = Gap> {
 fn any_host() -> impl Strategy<Value = Host> {
     let feeders = prop::array::uniform11(0..=4 * SECOND);
     let sampled = prop::array::uniform11(0..=SECOND / 4);
+    let passed = prop::array::uniform11(0..=SECOND);
     let gaps = prop_oneof![Just(Vec::new()), prop::collection::vec(any_gap(), 0..12)];
     let habit = prop::collection::btree_map(prop::sample::select(State::ALL.to_vec()), 0..=SECOND, 0..4);
-    (gaps, 0..=2 * SECOND, any::<[bool; 3]>(), feeders, sampled, habit, 0..=SECOND).prop_map(
-        |(gaps, copies, [alone, followed, shed], feeders, sampled, habit, habit_used)| Host {
+    (gaps, 0..=2 * SECOND, any::<[bool; 3]>(), feeders, passed, sampled, habit, 0..=SECOND).prop_map(
+        |(gaps, copies, [alone, followed, shed], feeders, passed, sampled, habit, habit_used)| Host {
             waited: waited(&gaps),
             gaps,
             copies,
             alone,
             feeders,
+            passed,
             sampled,
             samples: 16,
             followed,

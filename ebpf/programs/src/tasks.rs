@@ -190,13 +190,21 @@ fn current_run_delay() -> u64 {
     }
 }
 
+/// Time on a CPU between two waits for the same input or output is part of that if it is no longer than this, nor than the
+/// first of them: a packet is taken in, a page is mapped, and what comes next was awaited all along.
+const PIECE: u64 = 100_000;
+
 /// The thread leaves its CPU.
 #[inline(always)]
 pub fn leave(task: &mut Task, doing: u32, run_delay: u64, now: u64) {
-    settle(task, run_delay);
     let length = now.saturating_sub(task.since);
+    let piece = doing == task.waited_doing
+        && matches!(doing, doing::DISK_READ | doing::DISK_WRITE | doing::NETWORK | doing::MEMORY)
+        && length <= PIECE
+        && length <= task.waited;
+    settle(task, run_delay);
     if task.call == 0 {
-        add(task, task.doing, length);
+        add(task, if piece { doing } else { task.doing }, length);
     } else {
         task.in_driver += length;
         if RETURNS.load() == 0

@@ -212,7 +212,8 @@ class Cgroups:
 
     def clear(self):
         """Ends what is left in pods and neighbours, and removes them."""
-        places = [place for root in self.roots for place in (root / self.top).iterdir() if place.name[0] in "kn" and place.is_dir()]
+        tops = [root / self.top for root in self.roots if (root / self.top).is_dir()]
+        places = [place for top in tops for place in top.iterdir() if place.name[0] in "kn" and place.is_dir()]
         for _ in range(100):
             pids = {int(pid) for place in places for procs in place.rglob("cgroup.procs") for pid in procs.read_text().split()}
             for pid in pids:

@@ -134,6 +134,9 @@ impl Snapshots {
                 ));
                 waited = waited.saturating_add(part(calls.asked.copy_wait));
             }
+            for waits in probes.waits.iter().filter(|waits| seen.processes.contains(&waits.sleeper.pid)) {
+                add(&mut seen.host.passed, waits.doings, part);
+            }
             for sampled in probes.sampled.iter().filter(|sampled| whose(sampled.process.pid)) {
                 seen.from_start = false;
                 seen.processes.insert(sampled.process.pid);

@@ -14,6 +14,7 @@ pub mod bench;
 pub mod chains;
 pub mod cuda;
 pub mod lives;
+pub mod pieces;
 pub mod swapped;
 
 use std::collections::BTreeMap;

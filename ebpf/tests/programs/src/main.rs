@@ -9,7 +9,7 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use warpmeter_ebpf_tests::{Flavour, Probes, behave, bench, chains, cuda, lives, swapped};
+use warpmeter_ebpf_tests::{Flavour, Probes, behave, bench, chains, cuda, lives, pieces, swapped};
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().collect();
@@ -28,6 +28,10 @@ fn main() -> ExitCode {
         "lives" => {
             wait_for_byte();
             lives::run(word(2));
+        }
+        "pieces" => {
+            wait_for_byte();
+            pieces::run();
         }
         "swapped" => {
             wait_for_byte();

@@ -99,6 +99,33 @@ fn the_same_holds_while_others_compete_for_cpus() {
     }
 }
 
+fn takes_in(node: &mut Node) {
+    let mut process = node.start(&["pieces"]);
+    node.probes.track(process.pid(), true);
+    process.go();
+    let threads = ["takes", "works"].map(|name| u32::try_from(process.until(name)).unwrap());
+    std::thread::sleep(Duration::from_secs(2));
+    let at = now();
+    let tasks = node.probes.tasks();
+    let on_cpu = cpu_times(process.pid());
+    drop(process.finish());
+    let [takes, works] = threads.map(|tid| (tasks[&tid].at(at, false).0, on_cpu[&tid]));
+    eprintln!("takes {takes:?}, works {works:?}");
+    let (doings, cpu) = takes;
+    assert!(doings[0] * 2 < cpu, "taking in {} of {cpu}", doings[0]);
+    assert!(doings[doing::NETWORK as usize] > cpu);
+    let (doings, cpu) = works;
+    assert!(near(doings[0], cpu, ms(20) + cpu / 5), "working {} of {cpu}", doings[0]);
+}
+
+#[test]
+fn what_takes_a_piece_in_is_part_of_the_wait_and_what_works_on_it_is_not() {
+    if permitted() {
+        takes_in(&mut node());
+        takes_in(&mut old_node());
+    }
+}
+
 #[test]
 fn the_flavour_for_old_kernels_says_the_same() {
     if permitted() {

@@ -17,7 +17,9 @@ impl Swap {
         std::fs::write(&path, vec![0; 32 << 20]).map_err(|error| error.to_string())?;
         run(Command::new("chmod").arg("600").arg(&path))?;
         run(Command::new("mkswap").arg(&path))?;
-        run(Command::new("swapon").args(["-p", "32767"]).arg(&path))?;
+        // Small systems have a tool without priorities, and no other swap.
+        run(Command::new("swapon").args(["-p", "32767"]).arg(&path))
+            .or_else(|_refused| run(Command::new("swapon").arg(&path)))?;
         Ok(Self(path))
     }
 }
