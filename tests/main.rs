@@ -26,6 +26,7 @@ mod identities;
 mod kubelets;
 mod missing;
 mod monitors;
+mod mps;
 mod neighbours;
 mod owners;
 mod patience;

@@ -24,11 +24,14 @@ struct Sum {
     told: u64,
     /// Whether what was not seen of it has not happened.
     from_start: bool,
+    /// Whether it has asked for any work since it is watched.
+    enqueued: bool,
 }
 
 impl Sum {
     fn add(&mut self, calls: &Calls, part: impl Fn(u64) -> u64) {
         self.from_start |= calls.from_start;
+        self.enqueued |= calls.enqueued > 0;
         let bytes = calls.asked.bytes_to_device.saturating_add(calls.asked.bytes_to_host);
         self.copies = self.copies.saturating_add(part(bytes) / LINK);
         let launches = calls.asked.launches.saturating_add(calls.asked.graph_launches);
@@ -80,6 +83,10 @@ impl Fold {
         });
         for (pid, sum) in sums {
             let process = self.roster.find(pid, window.during);
+            if process.is_some_and(|process| process.mps == Some(Mps::Server)) && !sum.enqueued {
+                // Whatever it was not seen to do was its clients' work.
+                continue;
+            }
             // Of a process that was not watched from its first call, gaps tell since when it is.
             if !sum.from_start && sum.told < covered / 2 && !self.ended(pid, *piece) {
                 demands.unseen = true;

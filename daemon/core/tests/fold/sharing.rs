@@ -206,6 +206,23 @@ fn work_of_an_mps_server_is_its_clients_and_inferred() {
 }
 
 #[test]
+fn an_mps_server_that_calls_and_asks_for_no_work_takes_nothing_from_its_clients() {
+    let mut node = Node::shared();
+    let gaps = [(GapKind::Sync, 600), (GapKind::Drained, 400)];
+    let [p, q] = [7, 8].map(|pid| calls(pid, whole(G), &gaps));
+    // It was there before the probes.
+    let server = Calls {
+        from_start: false,
+        enqueued: 0,
+        last_call: Some(MonoNs(BEGIN)),
+        asked: Asked::default(),
+        ..calls(SERVER, whole(G), &[])
+    };
+    node.second(1, part(None, Some(84), &[SERVER]), 0).probed(1, vec![p, q, server]).tick(6000);
+    assert_eq!(node.used(), [420, 420, 0]);
+}
+
+#[test]
 fn who_has_a_servers_name_and_asks_for_work_itself_is_not_let_off() {
     let mut node = Node::shared();
     let Fact::Process(named) = process(7, 2, "p") else { unreachable!() };
