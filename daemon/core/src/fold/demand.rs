@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::Fold;
 use super::close::{Place, pids};
-use super::probes::{LINK, is_on, scaled};
+use super::probes::{is_on, on_link, scaled};
 use crate::allocate::{Gpus, Held, resolve};
 use crate::demand::{Demand, Demands};
 use crate::fact::Mps;
@@ -32,8 +32,7 @@ impl Sum {
     fn add(&mut self, calls: &Calls, part: impl Fn(u64) -> u64) {
         self.from_start |= calls.from_start;
         self.enqueued |= calls.enqueued > 0;
-        let bytes = calls.asked.bytes_to_device.saturating_add(calls.asked.bytes_to_host);
-        self.copies = self.copies.saturating_add(part(bytes) / LINK);
+        self.copies = self.copies.saturating_add(on_link(&calls.asked, &part));
         let launches = calls.asked.launches.saturating_add(calls.asked.graph_launches);
         self.launches = self.launches.saturating_add(part(launches));
         for gap in &calls.gaps {

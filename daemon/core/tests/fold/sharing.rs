@@ -91,14 +91,7 @@ impl Node {
     fn probed(&mut self, end: u64, calls: Vec<Calls>) -> &mut Self {
         let end = BEGIN + end * SECOND;
         let during = Interval::new(MonoNs(end - SECOND), MonoNs(end)).unwrap();
-        let probes = Probes {
-            during,
-            calls,
-            threads: Vec::new(),
-            sampled: Vec::new(),
-            followed: true,
-            waits: Vec::new(),
-        };
+        let probes = Probes { calls, followed: true, ..Probes::of_nothing(during) };
         self.apply(sample(end + MS, Source::Probes, Fact::Probes(Box::new(probes))));
         self
     }
