@@ -15,6 +15,7 @@
 pub mod cgroup;
 pub mod daemon;
 pub mod exposition;
+pub mod gpus;
 pub mod http;
 pub mod kubelet;
 pub mod ledger;
