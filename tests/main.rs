@@ -27,6 +27,7 @@ mod kubelets;
 mod missing;
 mod monitors;
 mod mps;
+mod named;
 mod neighbours;
 mod owners;
 mod patience;
