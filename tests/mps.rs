@@ -56,6 +56,11 @@ fn used(metrics: &Exposition, pod: &str) -> f64 {
     metrics.sum("warpmeter_pod_gpu_used_seconds_total", &[("pod", pod)])
 }
 
+/// Bytes that the driver lists a pod's processes with.
+fn memory(metrics: &Exposition, pod: &str) -> f64 {
+    metrics.sum("warpmeter_pod_memory_used_bytes", &[("pod", pod)])
+}
+
 fn nobodys(metrics: &Exposition) -> f64 {
     metrics.sum("warpmeter_gpu_unattributed_seconds_total", &[])
 }
@@ -176,11 +181,30 @@ fn clients_of_an_mps_server_have_their_parts_by_what_they_asked_for_and_the_serv
     let contended = [("state", "stalled"), ("cause", "contended")];
     let waited = after.sum("warpmeter_pod_gpu_seconds_total", &contended);
     assert!(waited < 0.02 * elapsed(&after, served.gpu()), "{waited} s contended");
+    assert!(memory(&after, "greedy") > 1e6, "the driver lists it");
     for client in &served.clients {
         let held = after.sum("warpmeter_pod_gpu_seconds_total", &[("pod", client.pod)]);
         let quarter = elapsed(&after, served.gpu()) / 4.0;
         assert!((held - quarter).abs() < 0.3, "{} holds {held} of {quarter} s", client.pod);
     }
+}
+
+#[test]
+fn clients_that_the_driver_does_not_list_are_known_by_what_they_ask_for() {
+    if !can_probe() {
+        return;
+    }
+    let clients = vec![client("greedy", GREEDY), client("modest", MODEST)];
+    let unlisted = ["", "_v2", "_v3"].map(|version| {
+        let function = format!("nvmlDeviceGetMPSComputeRunningProcesses{version}");
+        format!("[[fault]]\nkind = \"not_supported\"\nfunction = \"{function}\"\n")
+    });
+    let Some(served) = Served::start(clients, "true", &unlisted.concat()) else { return };
+    served.at_work(&["greedy", "modest"]);
+    let before = served.pass(2.0);
+    let after = served.pass(6.0);
+    served.assert_right(&before, &after);
+    assert!(memory(&after, "greedy") < 0.5, "the list is what tells of memory");
 }
 
 #[test]
