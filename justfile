@@ -14,7 +14,7 @@ test:
     cargo test --workspace
 
 # Everything that CI checks, in its order. `deploy-check` is beside it: it takes root, a Prometheus and ten minutes.
-ci: test readers fmt lint doc layers generated rules chart deny accuracy-ci
+ci: test readers fmt lint doc layers generated rules chart deny import-check accuracy-ci
 
 # The simulated driver under independent readers: nvidia-ml-py, gpustat, nvitop.
 readers:

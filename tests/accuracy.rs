@@ -1,14 +1,13 @@
 //! Each pod's time against the simulator's own log, which shares no code with the daemon.
 
 use std::ffi::OsStr;
-use std::path::Path;
-use std::time::Duration;
 
 use warpmeter_tests::cgroup::{self, Cgroups, Container};
 use warpmeter_tests::daemon::Daemon;
 use warpmeter_tests::exposition::{Exposition, Labels};
 use warpmeter_tests::ledger::{assert_conserved, elapsed};
 use warpmeter_tests::program::Program;
+use warpmeter_tests::recording::{beginning, reached};
 use warpmeter_tests::sim::Sim;
 use warpmeter_tests::tool;
 
@@ -52,19 +51,6 @@ fn assert_near(what: &str, counted: f64, truth: f64, tolerance: f64) {
         "{what}: {counted} s counted, {truth} s in truth: {:.2} % off",
         error * 100.0
     );
-}
-
-/// When the accounts of a GPU begin on the monotonic clock: with its first reading in the recording of the run.
-fn beginning(recording: &Path, gpu: &str) -> u64 {
-    let text = std::fs::read_to_string(recording).unwrap();
-    let facts = text.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
-    let mut readings = facts.filter(|fact| fact["fact"]["reading"]["gpu"] == gpu);
-    readings.next().unwrap()["fact"]["reading"]["during"][0].as_u64().unwrap()
-}
-
-/// Up to when a GPU's accounts reach.
-fn reached(metrics: &Exposition, gpu: &str, beginning: u64) -> u64 {
-    beginning + u64::try_from(Duration::from_secs_f64(elapsed(metrics, gpu)).as_nanos()).unwrap()
 }
 
 #[test]

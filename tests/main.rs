@@ -26,6 +26,8 @@ mod identities;
 mod kubelets;
 mod missing;
 mod monitors;
+mod mps;
+mod named;
 mod neighbours;
 mod owners;
 mod patience;

@@ -48,6 +48,31 @@ fn one_gpm_metric_that_fails_is_absent_and_the_others_are_kept() {
 }
 
 #[test]
+fn a_gpu_whose_gpm_cannot_be_had_is_read_as_an_older_one_and_has_no_sm_figures_instead_of_zeros() {
+    for (kind, function) in [
+        ("missing_symbol", "nvmlGpmQueryDeviceSupport"),
+        ("not_supported", "nvmlGpmQueryDeviceSupport"),
+        ("missing_symbol", "nvmlGpmSampleGet"),
+    ] {
+        let sim = Sim::new(&format!(
+            "[[gpu]]\nmodel = \"H100\"\n[[fault]]\nkind = \"{kind}\"\nfunction = \"{function}\""
+        ));
+        let gpu = sim.gpus[0].uuid.as_str();
+        let _program = Program::start(&sim, gpu, None, WORK);
+        let daemon = Daemon::start(&sim, "");
+        let metrics = after(&daemon, gpu, 4.0);
+        let seconds =
+            |what: &str| metrics.get(&format!("warpmeter_gpu_{what}_seconds_total"), &[("gpu_uuid", gpu)]);
+        assert!(seconds("engine_active").is_some_and(|active| active > 0.5), "{kind} {function}");
+        for absent in ["sm_active", "sm_occupied", "tensor_active", "dram_bandwidth"] {
+            assert_eq!(seconds(absent), None, "{kind} {function}: {absent}");
+        }
+        let status = daemon.until_status("the status", |_| true);
+        assert!(status["gpus"][0]["authority"]["sm"].is_null(), "{kind} {function}: {status}");
+    }
+}
+
+#[test]
 fn without_figures_by_process_a_shared_gpus_work_is_unattributed_and_still_counted() {
     let function = "function = \"nvmlDeviceGetProcessUtilization\"";
     for kind in ["not_supported", "missing_symbol"] {

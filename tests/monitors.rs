@@ -2,14 +2,15 @@
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
-use std::time::Duration;
 
 use serde_json::Value;
 use warpmeter_simgpu::{Node, Process};
 use warpmeter_tests::daemon::{self, Daemon};
 use warpmeter_tests::exposition::{Exposition, Labels};
+use warpmeter_tests::gpus::{busy, engine_active as engine, labels, sm_active as sm};
 use warpmeter_tests::ledger::{assert_conserved, elapsed};
 use warpmeter_tests::program::Program;
+use warpmeter_tests::recording::{beginning, reached};
 use warpmeter_tests::sim::Sim;
 use warpmeter_tests::{http, tool};
 
@@ -26,23 +27,9 @@ fn figures(metrics: &Exposition, gpu: Labels<'_>) -> [f64; 4] {
         .map(|name| metrics.sum(&format!("warpmeter_gpu_{name}_seconds_total"), gpu))
 }
 
-fn sm(metrics: &Exposition, gpu: Labels<'_>) -> f64 {
-    figures(metrics, gpu)[0]
-}
-
-fn engine(metrics: &Exposition, gpu: Labels<'_>) -> f64 {
-    metrics.sum("warpmeter_gpu_engine_active_seconds_total", gpu)
-}
-
-fn labels(sim: &Sim, index: usize) -> [(&str, &str); 1] {
-    [("gpu_uuid", sim.gpus[index].uuid.as_str())]
-}
-
 /// Waits until the driver's source says this, and gives all that it says.
 fn until_said(daemon: &Daemon, text: &str) -> String {
-    let said = |status: &Value| status["sources"][0]["reason"].as_str().map(str::to_owned);
-    let has = |status: &Value| said(status).is_some_and(|reason| reason.contains(text));
-    said(&daemon.until_status(&format!("the source to say {text:?}"), has)).unwrap()
+    daemon.until_health("nvidia", &format!("the source to say {text:?}"), |_, reason| reason.contains(text))
 }
 
 /// Which counter gives a GPU's SM figures.
@@ -69,14 +56,6 @@ fn owner(sim: &Sim, index: usize) -> u32 {
     if alive { monitor.owner } else { 0 }
 }
 
-/// When the accounts of a GPU begin on the monotonic clock: with its first reading in the recording of the run.
-fn beginning(recording: &Path, gpu: &str) -> u64 {
-    let text = std::fs::read_to_string(recording).unwrap();
-    let facts = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let mut readings = facts.filter(|fact| fact["fact"]["reading"]["gpu"] == gpu);
-    readings.next().unwrap()["fact"]["reading"]["during"][0].as_u64().unwrap()
-}
-
 /// For a while, SM figures stand still and engine activity is counted on; on another GPU both are.
 fn assert_only_sm_is_lost(daemon: &Daemon, lost: Labels<'_>, well: Labels<'_>) -> Exposition {
     let before = daemon.scrape();
@@ -88,11 +67,6 @@ fn assert_only_sm_is_lost(daemon: &Daemon, lost: Labels<'_>, well: Labels<'_>) -
     assert!(added(engine, well) > 1.0 && added(sm, well) > 0.5, "the other GPU is sampled on");
     assert_conserved(&after);
     after
-}
-
-fn busy(sim: &Sim) -> Vec<Program> {
-    let words = "hog --duty 0.8 --kernel-us 1000 --sm 60";
-    sim.gpus.iter().map(|gpu| Program::start(sim, &gpu.uuid, None, words)).collect()
 }
 
 #[test]
@@ -133,10 +107,7 @@ fn sm_figures_of_gpus_without_gpm_are_what_the_simulator_logged() {
     daemon.terminate();
     for (gpu, program) in gpus.iter().zip(&programs) {
         let beginning = beginning(&recording, gpu[0].1);
-        let at = |metrics: &Exposition| {
-            let nanos = Duration::from_secs_f64(elapsed(metrics, gpu[0].1)).as_nanos();
-            beginning + u64::try_from(nanos).unwrap()
-        };
+        let at = |metrics: &Exposition| reached(metrics, gpu[0].1, beginning);
         let busy = sim.busy_within(at(&before)..at(&after))[&program.pid];
         let shares = [0.5, 0.5 * 0.4, 0.2, 0.3];
         let (from, to) = (figures(&before, gpu), figures(&after, gpu));

@@ -10,8 +10,8 @@ use std::time::Instant;
 use serde_json::Value;
 use warpmeter_tests::daemon::{self, Daemon};
 use warpmeter_tests::exposition::{Exposition, Labels};
+use warpmeter_tests::gpus::{busy, engine_active, labels, sm_active as sm};
 use warpmeter_tests::ledger::{assert_conserved, elapsed};
-use warpmeter_tests::program::Program;
 use warpmeter_tests::sim::Sim;
 use warpmeter_tests::{http, wait};
 
@@ -93,31 +93,13 @@ fn page(uuids: &[String], round: u64, manner: Manner) -> String {
     page
 }
 
-fn busy(sim: &Sim) -> Vec<Program> {
-    let words = "hog --duty 0.8 --kernel-us 1000 --sm 60";
-    sim.gpus.iter().map(|gpu| Program::start(sim, &gpu.uuid, None, words)).collect()
-}
-
-fn labels(sim: &Sim, index: usize) -> [(&str, &str); 1] {
-    [("gpu_uuid", sim.gpus[index].uuid.as_str())]
-}
-
-fn sm(metrics: &Exposition, gpu: Labels<'_>) -> f64 {
-    metrics.sum("warpmeter_gpu_sm_active_seconds_total", gpu)
-}
-
 fn until(metrics: &Exposition, gpu: Labels<'_>) -> Option<f64> {
     metrics.get("warpmeter_gpu_sm_counted_until_timestamp_seconds", gpu)
 }
 
 /// What the daemon says of the exporter.
 fn health(daemon: &Daemon, what: &str, so: impl Fn(&str, &str) -> bool) -> String {
-    let of = |status: &Value| {
-        let source = status["sources"].as_array()?.iter().find(|source| source["source"] == "dcgm")?;
-        Some((source["health"].as_str()?.to_owned(), source["reason"].as_str()?.to_owned()))
-    };
-    let found = |status: &Value| of(status).is_some_and(|(health, reason)| so(&health, &reason));
-    of(&daemon.until_status(what, found)).unwrap().1
+    daemon.until_health("dcgm", what, so)
 }
 
 #[test]
@@ -165,8 +147,7 @@ fn sm_figures_of_gpus_without_gpm_are_the_exporters_in_its_own_intervals() {
     let later = daemon.when("time", |metrics| elapsed(metrics, a100[0].1) > elapsed(&gone, a100[0].1) + 4.0);
     assert!(sm(&later, &a100) - sm(&gone, &a100) < 1e-9, "nothing from nowhere");
     assert!(sm(&later, &h100) > sm(&gone, &h100) + 1.0);
-    let engine = |metrics: &Exposition| metrics.sum("warpmeter_gpu_engine_active_seconds_total", &a100);
-    assert!(engine(&later) > engine(&gone) + 1.0);
+    assert!(engine_active(&later, &a100) > engine_active(&gone, &a100) + 1.0);
     exporter.now(Manner::Well);
     let back = daemon.when("its return", |metrics| sm(metrics, &a100) > sm(&later, &a100) + 1.0);
     assert!(until(&back, &a100) > until(&later, &a100));

@@ -1,6 +1,6 @@
 """What all GPUs do, what they cost, and who holds them."""
 
-from parts import GPUS, MONEY, Query, STARVED, bars, by_activity, by_cause, by_state, limits, lines, link, money, number, page, row, rows, STATES
+from parts import GPUS, MONEY, Query, STARVED, bars, by_activity, by_cause, by_class, by_state, limits, lines, link, money, number, page, row, rows, STATES
 
 C = 'cluster=~"$cluster"'
 
@@ -144,11 +144,17 @@ def utilisation(board):
               conflict: counters contradict each other. The last two are faults of telemetry: see node and device health.""",
               [Query(f'sum by (cause) (rate(warpmeter_pod_gpu_seconds_total{{{C}, state="unknown"}}[$__rate_interval])) / on () group_left () (sum(rate(warpmeter_pod_gpu_seconds_total{{{C}}}[$__rate_interval])) > 0)', "{{cause}}")],
               "percentunit", stacked=True, low=0, high=1),
-        lines("How amounts are known", "GPU time of the ledger of use by its evidence. Measured: exact. Apportioned: divided by what each process was seen to use. Assumed: by a rule that you configured.",
+        lines("How amounts are known", "GPU time of the ledger of use by its evidence. Measured: exact. Apportioned: divided by what each process was seen to use. Inferred: by what each was seen to ask for. Assumed: by a rule that you configured.",
               [Query(f'sum by (evidence) (rate(warpmeter_evidence_seconds_total{{{C}, ledger="use"}}[$__rate_interval])) / on () group_left () (sum(rate(warpmeter_evidence_seconds_total{{{C}, ledger="use"}}[$__rate_interval])) > 0)', "{{evidence}}")],
               "percentunit", stacked=True, low=0, high=1),
         lines("Unattributed work", "Physical GPUs that work kept busy of which nobody knows whose it is: processes outside pods, or readings that were missed. Steady: find out what runs there, by node.",
               [Query(f"sum by (node) (rate(warpmeter_gpu_unattributed_seconds_total{{{C}}}[$__rate_interval]))", "{{node}}")], GPUS, low=0),
+        by_class(lines("Work by roofline class", """Physical GPUs that work kept busy, by what bounded it. bandwidth_bound: memory; compute_bound: the pipes; latency_bound: neither; low_intensity: next to nothing is moved or computed.
+                       unknown: shared devices, or counters are missing. docs/roofline.md says what helps.""",
+                       [Query(f"sum by (class) (rate(warpmeter_pod_roofline_seconds_total{{{C}}}[$__rate_interval]))", "{{class}}")], GPUS, stacked=True, low=0)),
+        lines("Low-intensity activity, by namespace", """Physical GPUs whose SMs were busy while tensor pipes and memory did next to nothing: a hint of kernels that spin, as collectives do while they wait for a slower rank.
+              It counts as active and costs as much. See the namespace's pods on the workload dashboard.""",
+              [Query(f"sum by (namespace) (rate(warpmeter_pod_low_intensity_active_seconds_total{{{C}}}[$__rate_interval]))", "namespace {{namespace}}")], GPUS, stacked=True, low=0),
     )
 
 

@@ -51,6 +51,14 @@ ACTIVITY = {
     "low intensity": STATES["idle"],
     "borrowed": BORROWED,
 }
+# Roofline classes: as far apart as states, of which two have the colours.
+CLASSES = {
+    "bandwidth_bound": "#5B3A8E",
+    "compute_bound": "#00796B",
+    "latency_bound": "#A5D8FF",
+    "low_intensity": STATES["idle"],
+    "unknown": STATES["unknown"],
+}
 # Codes that Grafana has a sign for. Money of another currency shows as a number, with its code in the name.
 CURRENCIES = "USD EUR GBP JPY CNY INR KRW BRL CHF SEK NOK DKK PLN CZK ZAR TRY IDR MYR PHP VND ILS UAH".split()
 UNSIGNED = {"CNY": "currency:¥"}
@@ -110,6 +118,13 @@ def by_cause(panel):
 
 def by_activity(panel):
     for name, colour in ACTIVITY.items():
+        panel.override_by_regexp(f"/^{name}( |$)/", [fixed(colour)])
+    return panel
+
+
+def by_class(panel):
+    """Colours for series of roofline classes."""
+    for name, colour in CLASSES.items():
         panel.override_by_regexp(f"/^{name}( |$)/", [fixed(colour)])
     return panel
 

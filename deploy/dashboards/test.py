@@ -47,8 +47,8 @@ def complain(where, what):
 def static():
     queries = checks.check_names(complain)
     panels = checks.check_panels(complain)
-    closest = checks.check_colours(complain, parts.STATES)
-    print(f"{queries} queries and choices by name, {panels} panels, states at least {closest:.0f} apart in colour")
+    closest = min(checks.check_colours(complain, colours) for colours in (parts.STATES, parts.CLASSES))
+    print(f"{queries} queries and choices by name, {panels} panels, states and classes at least {closest:.0f} apart in colour")
 
 
 def must_notice():

@@ -1,6 +1,6 @@
 """What the pods of a namespace or workload do with what they hold, and why not more."""
 
-from parts import BORROWED, GPUS, MONEY, Query, STARVED, bars, by_activity, by_cause, by_state, choice, fixed, lines, money, number, page, row, rows, setting
+from parts import BORROWED, GPUS, MONEY, Query, STARVED, bars, by_activity, by_cause, by_class, by_state, choice, fixed, lines, money, number, page, row, rows, setting
 
 S = 'cluster=~"$cluster", namespace=~"$namespace", pod=~"$pod"'
 # One container on one device.
@@ -94,6 +94,30 @@ def waterfall(board):
     )
 
 
+def bounds(board):
+    pods = "namespace, pod, pod_uid"
+    ran = f"(sum by ({pods}) (increase(warpmeter_pod_gpu_used_seconds_total{{{S}}}[{RANGE}])) > 0)"
+    of = lambda name: Query(f'sum by ({pods}) (increase(warpmeter_pod_roofline_seconds_total{{{S}, class="{name}"}}[{RANGE}])) / {ran}')
+    row(
+        board, "What bounds the work",
+        by_class(lines("Share of running time by roofline class", """Of the time in which the pods' work ran. bandwidth_bound: fewer bytes (fused kernels, narrower types). compute_bound: near what the GPU is for. latency_bound: more work at a time, fewer waits.
+                       low_intensity: next to nothing is moved or computed (spinning collectives, tiny kernels). unknown: shared devices, or counters are missing. docs/roofline.md has the thresholds.""",
+                       [Query(f"sum by (class) (rate(warpmeter_pod_roofline_seconds_total{{{S}}}[{RATE}])) / on () group_left () (sum(rate(warpmeter_pod_gpu_used_seconds_total{{{S}}}[{RATE}])) > 0)", "{{class}}")],
+                       "percentunit", width=16, stacked=True, low=0, high=1)),
+        by_class(bars("Running time in the range, by roofline class", "GPU seconds in which the pods' work ran, over the time range. The bars sum to engine active in the waterfall.",
+                      [Query(total("warpmeter_pod_roofline_seconds_total", by=" by (class) "), "{{class}}", at_end=True)], "s", width=8, decimals=1)),
+        lines("Low-intensity activity, by pod", """Share of SM-active time in which tensor pipes and memory did next to nothing: a hint of kernels that spin, as collectives do while they wait for a slower rank.
+              Many pods of one job at once: find the slowest. No line: no SM activity, or no counters of it.""",
+              [Query(f"sum by (pod) (rate(warpmeter_pod_low_intensity_active_seconds_total{{{S}}}[{RATE}])) / (sum by (pod) (rate(warpmeter_pod_sm_active_seconds_total{{{S}}}[{RATE}])) > 0)", "{{pod}}")],
+              "percentunit", low=0, high=1),
+        rows("Pods by roofline class", "Shares of the time in which each pod's work ran, over the dashboard's time range; the rest is unknown. What would help is in docs/roofline.md, and in warpmeter explain.",
+             [(Query(f"sum by ({pods}) (increase(warpmeter_pod_gpu_used_seconds_total{{{S}}}[{RANGE}]))"), "ran", "s"),
+              (of("bandwidth_bound"), "bandwidth bound", "percentunit"), (of("compute_bound"), "compute bound", "percentunit"),
+              (of("latency_bound"), "latency bound", "percentunit"), (of("low_intensity"), "low intensity", "percentunit")],
+             width=12, height=8, first=("namespace", "pod"), sort="ran", hide=("pod_uid",)),
+    )
+
+
 def cost(board):
     row(
         board, "Money and sharing",
@@ -138,6 +162,6 @@ def host(board):
 
 def build():
     board = page("warpmeter-workload", "Warpmeter / Workload", "What pods do with the GPUs that they hold, why not more, and what that costs. Needs the recording rules of deploy/rules.", variables(), start="now-3h")
-    for part in (overview, time, starvation, waterfall, cost, memory, host):
+    for part in (overview, time, starvation, waterfall, bounds, cost, memory, host):
         part(board)
     return board

@@ -102,6 +102,16 @@ impl Daemon {
         })
     }
 
+    /// Asks `/status` until what a source says of its health is so: its state and reason. Gives the reason.
+    pub fn until_health(&self, source: &str, what: &str, so: impl Fn(&str, &str) -> bool) -> String {
+        let of = |status: &Value| {
+            let found = status["sources"].as_array()?.iter().find(|listed| listed["source"] == source)?;
+            Some((found["health"].as_str()?.to_owned(), found["reason"].as_str()?.to_owned()))
+        };
+        let found = |status: &Value| of(status).is_some_and(|(health, reason)| so(&health, &reason));
+        of(&self.until_status(what, found)).unwrap().1
+    }
+
     /// Asks `/readyz` until it gives this status, and gives its text.
     pub fn until_ready_is(&self, status: u16, text: &str) -> String {
         wait::until(&format!("/readyz to give {status} with {text:?}"), || {

@@ -15,13 +15,16 @@
 pub mod cgroup;
 pub mod daemon;
 pub mod exposition;
+pub mod gpus;
 pub mod http;
 pub mod kubelet;
 pub mod ledger;
+pub mod overlap;
 pub mod paper;
 pub mod program;
 pub mod prometheus;
 pub mod random;
+pub mod recording;
 pub mod sim;
 pub mod tls;
 pub mod tool;

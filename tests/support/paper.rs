@@ -8,7 +8,7 @@ use warpmeter::config::Level;
 use warpmeter::host::cgroup;
 use warpmeter::kubelet::{KubeletOptions, KubeletSource};
 use warpmeter_core::fact::{
-    Board, Fact, Health, HealthState, Holder, Level as Counter, Opened, Part, Pipes, Process, ProcessSample,
+    Board, Fact, Health, HealthState, Holder, Level as Counter, Opened, Part, Process, ProcessSample,
     ProcessUse, Reading, Sample, Source,
 };
 use warpmeter_core::fold::Fold;
@@ -207,9 +207,9 @@ fn part(mig: Option<MigId>, work: Option<&&Work<'_>>) -> Part {
         sm_occupied: level(percent / 4),
         tensor: level(0),
         dram: level(0),
-        pipes: Pipes::default(),
         memory_used: Some(processes.iter().map(|(_, _, mib)| mib << 20).sum()),
         processes: Some(processes.iter().map(holder).collect()),
+        ..Part::default()
     }
 }
 

@@ -20,6 +20,17 @@ pub struct Program {
 impl Program {
     /// Starts a workload's program on `device` (`GPU-…`, `MIG-…`), in a cgroup if one is given.
     pub fn start(sim: &Sim, device: &str, cgroup: Option<&Path>, words: &str) -> Self {
+        Self::start_with(sim, device, cgroup, words, &[])
+    }
+
+    /// The same with more in its environment.
+    pub fn start_with(
+        sim: &Sim,
+        device: &str,
+        cgroup: Option<&Path>,
+        words: &str,
+        environment: &[(&str, &str)],
+    ) -> Self {
         let mut command = Command::new(daemon::program());
         command
             .arg("as-workload")
@@ -30,6 +41,7 @@ impl Program {
             .arg("--blocking-sync")
             .env("SIMGPU_STATE", sim.state())
             .env("CUDA_VISIBLE_DEVICES", device)
+            .envs(environment.iter().copied())
             .stdin(Stdio::null());
         let child = command.spawn().unwrap();
         Self { pid: child.id(), child }
@@ -52,6 +64,12 @@ impl Program {
     pub fn finish(&mut self) {
         let status = wait::until("a program to end", || self.child.try_wait().unwrap());
         assert!(status.success(), "{status}");
+    }
+
+    /// Kills it.
+    pub fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
     }
 
     /// Asks it to end, and waits.

@@ -1,6 +1,6 @@
 //! A simulated node of its own for each test.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -10,6 +10,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 use warpmeter_simgpu::{Fault, Node, Scenario};
 
+use crate::overlap::{self, Ran};
 use crate::turn::Turn;
 
 /// A GPU of the node.
@@ -140,18 +141,39 @@ impl Sim {
 
     /// The same within a stretch of the monotonic clock.
     pub fn busy_within(&self, stretch: Range<u64>) -> BTreeMap<u32, f64> {
-        warpmeter_simgpu::flush(&self.state()).unwrap();
         let mut busy: BTreeMap<u32, f64> = BTreeMap::new();
-        for line in std::fs::read_to_string(self.state().join("oracle.jsonl")).unwrap().lines() {
-            let record: Value = serde_json::from_str(line).unwrap();
-            let [start, end, nanos] =
-                ["start_ns", "end_ns", "busy_ns"].map(|key| record[key].as_u64().unwrap());
+        for (pid, start, end, nanos) in self.records() {
             let inside = end.min(stretch.end).saturating_sub(start.max(stretch.start));
             let part = seconds(inside) / seconds(end - start);
-            let pid = u32::try_from(record["pid"].as_u64().unwrap()).unwrap();
             *busy.entry(pid).or_default() += seconds(nanos) * part;
         }
         busy
+    }
+
+    /// Seconds of a node's only device by process within a stretch of the monotonic clock: time in which several ran is
+    /// divided among them by their weights. Takes a scenario whose log merges no gaps.
+    pub fn parts_within(&self, stretch: Range<u64>, weight: impl Fn(u32) -> u32) -> BTreeMap<u32, f64> {
+        let clip = |(pid, start, end, nanos): (u32, u64, u64, u64)| -> Ran {
+            assert_eq!(nanos, end - start, "a log that merges no gaps");
+            (pid, start.max(stretch.start), end.min(stretch.end))
+        };
+        let ran: BTreeSet<Ran> =
+            self.records().into_iter().map(clip).filter(|(_, start, end)| start < end).collect();
+        let parts = overlap::divided(&ran, weight);
+        parts.into_iter().map(|(pid, nanos)| (pid, nanos / 1e9)).collect()
+    }
+
+    /// The simulator's own log up to now: whose work ran, from when, until when, for how long of that.
+    fn records(&self) -> Vec<(u32, u64, u64, u64)> {
+        warpmeter_simgpu::flush(&self.state()).unwrap();
+        let text = std::fs::read_to_string(self.state().join("oracle.jsonl")).unwrap();
+        let record = |line| {
+            let record: Value = serde_json::from_str(line).unwrap();
+            let number = |key: &str| record[key].as_u64().unwrap();
+            let pid = u32::try_from(number("pid")).unwrap();
+            (pid, number("start_ns"), number("end_ns"), number("busy_ns"))
+        };
+        text.lines().map(record).collect()
     }
 }
 

@@ -108,8 +108,8 @@ pub struct Reading {
     pub parts: Vec<Part>,
 }
 
-/// The counters of one device.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+/// The counters of one device. By default, one of a whole GPU that says nothing.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Part {
     /// The MIG instance, or none for a whole GPU.
     pub mig: Option<MigId>,
@@ -324,6 +324,14 @@ pub struct Averages {
     pub device: DeviceId,
     /// The stretch.
     pub during: Interval,
+    /// What they are.
+    #[serde(flatten)]
+    pub means: Means,
+}
+
+/// What another exporter averages.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Means {
     /// SM active, as in [`Part::sm_active`].
     pub sm_active: Option<Ppb>,
     /// SM occupied, as in [`Part::sm_occupied`].

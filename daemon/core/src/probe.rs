@@ -105,6 +105,20 @@ pub struct Probes {
     pub waits: Vec<Waits>,
 }
 
+impl Probes {
+    /// A snapshot in which nothing was seen.
+    pub const fn of_nothing(during: Interval) -> Self {
+        Self {
+            during,
+            calls: Vec::new(),
+            threads: Vec::new(),
+            sampled: Vec::new(),
+            followed: false,
+            waits: Vec::new(),
+        }
+    }
+}
+
 /// Waits of the threads of one process for those of another, or for one another.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Waits {

@@ -19,6 +19,9 @@ use crate::{oracle, summary};
 /// After the last work, the daemon needs this long to close the last windows of the shared device.
 const SETTLE: Duration = Duration::from_millis(4500);
 
+/// The pod that it is most worth to ask about: it waits for its disk.
+const EXPLAINED: &str = "trainer-waits";
+
 /// What the user asked for.
 #[derive(Debug)]
 pub(crate) struct Wishes {
@@ -70,6 +73,9 @@ pub(crate) fn show(wishes: &Wishes) -> Result<(), Failure> {
         workloads.push(process);
     }
     say("\n")?;
+    if cgroups.is_ok() {
+        say(&explanation(&node))?;
+    }
     let told =
         watch(wishes, &node, began, cgroups.is_ok(), &interrupted).and_then(|()| Ok(scrape(wishes.listen)?));
     let Ok(told) = told else {
@@ -106,6 +112,16 @@ pub(crate) fn show(wishes: &Wishes) -> Result<(), Failure> {
     }
     daemon.end();
     Ok(())
+}
+
+/// How to ask where the figures of a pod come from, while the demo runs.
+fn explanation(node: &SimulatedNode) -> String {
+    let program = std::env::args().next().unwrap_or_default();
+    format!(
+        "where the figures of one of them come from, meanwhile in another terminal:\n  \
+         {program} {DAEMON} explain {EXPLAINED} --config {}\n\n",
+        node.config().display()
+    )
 }
 
 fn start_daemon(node: &SimulatedNode, wishes: &Wishes) -> Result<Process, Failure> {

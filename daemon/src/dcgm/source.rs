@@ -215,7 +215,7 @@ impl DcgmSource {
             let complete = followed.look(figures, beat, before, now, pace);
             // Of what has none already something else is said.
             match followed.manner(now, pace) {
-                _ if figures.sm_active.is_none() => {}
+                _ if figures.means.sm_active.is_none() => {}
                 Manner::Well => {}
                 Manner::Stale => gaps.of(Gap::Stale, name(&device)),
                 Manner::Silent => gaps.of(Gap::Silent, name(&device)),
@@ -224,17 +224,11 @@ impl DcgmSource {
             let Some((during, figures)) = complete.filter(|(_, figures)| !figures.is_empty()) else {
                 continue;
             };
-            let whole = device.mig.is_none();
-            out.push(Fact::Averages(Averages {
-                during,
-                sm_active: figures.sm_active,
-                sm_occupied: figures.sm_occupied,
-                tensor: figures.tensor,
-                dram: figures.dram,
-                pcie_receive: figures.pcie_receive.filter(|_| whole),
-                pcie_transmit: figures.pcie_transmit.filter(|_| whole),
-                device,
-            }));
+            let mut means = figures.means;
+            if device.mig.is_some() {
+                (means.pcie_receive, means.pcie_transmit) = (None, None);
+            }
+            out.push(Fact::Averages(Averages { device, during, means }));
         }
     }
 
@@ -337,7 +331,7 @@ fn judge(shown: &[Shown; Field::COUNT], device: &DeviceId, left: &mut Left, gaps
     } else if figures.conflict() {
         *left.discarded.entry(Discard::Conflict).or_default() += 1;
         Some(Gap::Conflict)
-    } else if figures.sm_active.is_some() {
+    } else if figures.means.sm_active.is_some() {
         None
     } else if shown[Field::SmActive as usize] == Shown::Nothing {
         Some(Gap::Unlisted)

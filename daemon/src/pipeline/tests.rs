@@ -2,7 +2,7 @@
 
 use std::sync::mpsc::channel;
 
-use warpmeter_core::fact::{Board, Holder, Part, Pipes, Reading};
+use warpmeter_core::fact::{Board, Holder, Part, Reading};
 use warpmeter_core::inventory::{Authority, Gpu, Inventory};
 use warpmeter_core::time::Interval;
 
@@ -29,16 +29,8 @@ fn inventory(gpus: &[Gpu]) -> Fact {
 
 fn reading(name: &str, pids: &[u32]) -> Fact {
     let part = Part {
-        mig: None,
-        engine: None,
-        corroboration: None,
-        sm_active: None,
-        sm_occupied: None,
-        tensor: None,
-        dram: None,
-        pipes: Pipes::default(),
-        memory_used: None,
         processes: Some(pids.iter().map(|pid| Holder { pid: HostPid(*pid), memory: None }).collect()),
+        ..Part::default()
     };
     let during = Interval::new(MonoNs(1), MonoNs(2)).unwrap();
     let (gpu, board) = (GpuId::new(name), Board::default());

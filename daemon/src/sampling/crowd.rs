@@ -114,7 +114,7 @@ impl Crowd {
             .into_iter()
             .map(|(scope, (callers, others))| Threads { scope, callers, others })
             .collect();
-        Probes { during, calls: Vec::new(), threads, sampled, followed: false, waits: Vec::new() }
+        Probes { threads, sampled, ..Probes::of_nothing(during) }
     }
 
     /// Finds out who is to be watched in the next interval.

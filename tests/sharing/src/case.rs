@@ -79,4 +79,9 @@ impl Process {
     pub fn of(whose: Whose, device: usize, program: Program) -> Self {
         Self { whose, programs: vec![(device, program)], threads: None, watched: true }
     }
+
+    /// When its first program begins.
+    pub fn begins(&self) -> u64 {
+        self.programs.iter().map(|(_, program)| program.begins).min().unwrap_or(0)
+    }
 }

@@ -122,6 +122,7 @@ fn add_gpu(s: &mut Shared, seed: u64, gpu: &Gpu) -> Result<(), Error> {
         idle_w: gpu.idle_w.unwrap_or(preset.idle_w),
         max_w: gpu.max_w.unwrap_or(preset.max_w),
         mps: u32::from(gpu.mps),
+        mps_samples: u32::from(c.mps_server_samples),
         mig: u32::from(gpu.mig_mode || !gpu.mig.is_empty()),
         process_step: c.process_step,
         process_drop: c.process_drop_permille,

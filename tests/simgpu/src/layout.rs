@@ -10,7 +10,7 @@ use crate::text::Text;
 /// Identifies the file.
 pub const MAGIC: u64 = 0x5350_5547_4d49_5357;
 /// Changes with every change to these records.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// Devices a node can have.
 pub const MAX_DEVICES: usize = 16;
 /// Engines: one per undivided device or GPU instance.
@@ -246,6 +246,8 @@ pub struct Client {
     pub start: u64,
     /// Engine.
     pub engine: u32,
+    /// 1 for the MPS server of its device.
+    pub server: u32,
     /// Contexts that it holds.
     pub contexts: u32,
     /// Memory that it uses.
@@ -338,6 +340,8 @@ pub struct Device {
     pub max_w: u32,
     /// 1 when all processes share one context.
     pub mps: u32,
+    /// 1 when the MPS server has per-process samples.
+    pub mps_samples: u32,
     /// 1 in MIG mode.
     pub mig: u32,
     /// Per-process utilisation is a multiple of this.

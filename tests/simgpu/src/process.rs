@@ -6,6 +6,9 @@ use crate::layout::{
 };
 use crate::{Refused, model, oracle};
 
+/// The name of an MPS server, as far as the kernel keeps it.
+const MPS_SERVER: &str = "nvidia-cuda-mps";
+
 /// A process, told apart from a later one with the same pid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Process {
@@ -18,13 +21,23 @@ pub struct Process {
 impl Process {
     /// This process.
     pub fn current() -> Self {
-        let pid = std::process::id();
+        Self::of(std::process::id())
+    }
+
+    /// The process that has this pid now.
+    pub fn of(pid: u32) -> Self {
         Self { pid, start: start_time(pid).unwrap_or(0) }
     }
 
     /// Whether it still runs. A zombie does not.
     pub fn alive(self) -> bool {
         start_time(self.pid) == Some(self.start)
+    }
+
+    /// Whether it calls itself an MPS server.
+    fn serves(self) -> bool {
+        let name = std::fs::read_to_string(format!("/proc/{}/comm", self.pid));
+        name.is_ok_and(|name| name.trim_end() == MPS_SERVER)
     }
 }
 
@@ -69,16 +82,20 @@ impl Shared {
         if self.engine[engine].clients as usize >= MAX_ENGINE_CLIENTS {
             return Err(Refused::Table);
         }
+        let server = self.device[self.engine[engine].device as usize].mps == 1 && process.serves();
+        // The server's samples are the engine's.
+        let sampled = if server { self.engine[engine].totals } else { Totals::default() };
         self.client[client] = Client {
             used: 1,
             pid: process.pid,
             start: process.start,
             engine: index(engine),
+            server: u32::from(server),
             contexts: 0,
             memory: 0,
             pending: 0,
             totals: Totals::default(),
-            sampled: Totals::default(),
+            sampled,
             open: [0; 3],
             streams: 0,
             stream: [NONE; MAX_CLIENT_STREAMS],

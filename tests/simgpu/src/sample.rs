@@ -34,20 +34,24 @@ pub(crate) fn boundaries(s: &mut Shared, engine: usize) {
     }
 }
 
-/// One sample per process that used the engine in the period that ends now.
+/// One sample per process that used the engine in the period that ends now; under MPS one of all, the server's.
 fn processes(s: &mut Shared, engine: usize, device: usize) {
     let now = s.engine[engine].now;
+    let whole = s.engine[engine].totals;
+    let (mps, sampled) = (s.device[device].mps == 1, s.device[device].mps_samples == 1);
     for i in 0..s.engine[engine].clients as usize {
         let client = s.engine[engine].client[i] as usize;
         let c = &mut s.client[client];
-        let active = c.totals.active - c.sampled.active;
-        let dram = c.totals.dram - c.sampled.dram;
-        c.sampled = c.totals;
+        let totals = if c.server == 1 { whole } else { c.totals };
+        let active = totals.active - c.sampled.active;
+        let dram = totals.dram - c.sampled.dram;
+        c.sampled = totals;
+        let shown = !mps || c.server == 1 && sampled;
         let pid = c.pid;
         let d = &mut s.device[device];
         let period = d.period[PROCESS];
         let dropped = draw(s.seed ^ u64::from(pid).rotate_left(32) ^ now) < d.process_drop;
-        if active == 0 || dropped {
+        if active == 0 || dropped || !shown {
             continue;
         }
         let sample = ProcessSample {

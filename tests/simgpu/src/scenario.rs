@@ -109,6 +109,8 @@ pub struct Counters {
     pub process_latest_only: bool,
     /// GPM counters move once in this time.
     pub gpm_refresh_ms: u64,
+    /// Under MPS the server has per-process samples, of all that runs; its clients never have.
+    pub mps_server_samples: bool,
 }
 
 /// A fault: what, where, from when to when. Times are seconds from the node's creation.
@@ -227,6 +229,7 @@ impl Default for Counters {
             process_drop_permille: 0,
             process_latest_only: false,
             gpm_refresh_ms: 100,
+            mps_server_samples: true,
         }
     }
 }

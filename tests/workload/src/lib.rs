@@ -42,6 +42,8 @@ enum Program {
     Noop(Common),
     /// Holds a context and memory; launches nothing.
     Holder(Common),
+    /// A context under the name of an MPS server; calls, and launches nothing.
+    MpsServer(Common),
     /// Sends data to waiters that ask for it; uses no GPU.
     Feeder(Feeder),
     /// Sends requests to a server; uses no GPU.

@@ -47,6 +47,12 @@ pub(crate) fn run(program: &Program) -> Result<(), ProgramError> {
         Program::Hog(p) => ("hog", &p.common, on_threads(&p.common, |d| hog(d, p))),
         Program::Noop(p) => ("noop", p, Ok(idle(End::after(p.seconds)))),
         Program::Holder(p) => ("holder", p, on_threads(p, |d| Ok(idle(d.end)))),
+        Program::MpsServer(p) => {
+            // Before it opens the driver, which knows it by its name.
+            let name = PathBuf::from("/proc/self/comm");
+            std::fs::write(&name, "nvidia-cuda-mps-server").map_err(|e| ProgramError::File(name, e))?;
+            ("mps-server", p, on_threads(p, serve_others))
+        }
     };
     let account = outcome?;
     match &common.report {
@@ -248,6 +254,15 @@ fn hog(d: &mut Device<'_>, plan: &Hog) -> Outcome {
         d.account.steps += 1;
     }
     d.synchronize()?;
+    Ok(d.account)
+}
+
+/// It calls the driver and asks for no work: that is its clients'.
+fn serve_others(d: &mut Device<'_>) -> Outcome {
+    while !d.end.reached() {
+        d.synchronize()?;
+        d.pause(Duration::from_secs(1));
+    }
     Ok(d.account)
 }
 

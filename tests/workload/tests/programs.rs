@@ -95,6 +95,7 @@ fn idle_programs_run_nothing() {
     let f = fixture();
     assert!(f.run(&["noop"]).1.abs() < 1e-9);
     assert!(f.run(&["holder"]).1.abs() < 1e-9);
+    assert!(f.run(&["mps-server"]).1.abs() < 1e-9);
     let (own, device) = f.run(&["notebook", "--kernel-us", "2000"]);
     assert!((own - 0.002).abs() < 1e-9 && (device - 0.002).abs() < 1e-9);
 }

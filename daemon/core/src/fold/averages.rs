@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use super::Fold;
-use crate::fact::{Averages, Discard, Source};
+use crate::fact::{Averages, Discard, Means, Source};
 use crate::identity::{DeviceId, Owner};
 use crate::inventory::Counter;
 use crate::ledger::Posting;
@@ -138,11 +138,10 @@ impl Total {
 }
 
 /// Adds what went over PCIe in `nanos` at a stretch's rates.
-fn add_pcie(totals: &mut BoardTotals, averages: &Averages, nanos: u64) {
-    for (total, rate) in [
-        (&mut totals.pcie_receive, averages.pcie_receive),
-        (&mut totals.pcie_transmit, averages.pcie_transmit),
-    ] {
+fn add_pcie(totals: &mut BoardTotals, means: &Means, nanos: u64) {
+    for (total, rate) in
+        [(&mut totals.pcie_receive, means.pcie_receive), (&mut totals.pcie_transmit, means.pcie_transmit)]
+    {
         if let Some(rate) = rate {
             *total.get_or_insert(0) += u128::from(rate) * u128::from(nanos) / u128::from(SECOND);
         }
@@ -186,10 +185,10 @@ impl Fold {
                 let amount = |ratio: Option<Ppb>| ratio.map(|ratio| ratio.of(total.budget));
                 let activity = Activity {
                     engine: None,
-                    sm_active: amount(averages.sm_active),
-                    sm_occupied: amount(averages.sm_occupied),
-                    tensor: amount(averages.tensor),
-                    dram: amount(averages.dram),
+                    sm_active: amount(averages.means.sm_active),
+                    sm_occupied: amount(averages.means.sm_occupied),
+                    tensor: amount(averages.means.tensor),
+                    dram: amount(averages.means.dram),
                 };
                 if activity.sm_active.is_some_and(|sm_active| total.contradicts(sm_active)) {
                     self.sources.discard(Source::Dcgm, Discard::Conflict, 1);
@@ -200,7 +199,7 @@ impl Fold {
                 let low_intensity = low_intensities(&activity, total.budget, &owners);
                 self.ledger.post_late(&averages.device, &activity, &owners, &low_intensity);
                 if averages.device.mig.is_none() {
-                    add_pcie(&mut state.totals, averages, total.budget);
+                    add_pcie(&mut state.totals, &averages.means, total.budget);
                 }
             }
         }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::Fold;
 use super::close::{Place, pids};
-use super::probes::{LINK, is_on, scaled};
+use super::probes::{is_on, on_link, scaled};
 use crate::allocate::{Gpus, Held, resolve};
 use crate::demand::{Demand, Demands};
 use crate::fact::Mps;
@@ -24,13 +24,15 @@ struct Sum {
     told: u64,
     /// Whether what was not seen of it has not happened.
     from_start: bool,
+    /// Whether it has asked for any work since it is watched.
+    enqueued: bool,
 }
 
 impl Sum {
     fn add(&mut self, calls: &Calls, part: impl Fn(u64) -> u64) {
         self.from_start |= calls.from_start;
-        let bytes = calls.asked.bytes_to_device.saturating_add(calls.asked.bytes_to_host);
-        self.copies = self.copies.saturating_add(part(bytes) / LINK);
+        self.enqueued |= calls.enqueued > 0;
+        self.copies = self.copies.saturating_add(on_link(&calls.asked, &part));
         let launches = calls.asked.launches.saturating_add(calls.asked.graph_launches);
         self.launches = self.launches.saturating_add(part(launches));
         for gap in &calls.gaps {
@@ -80,6 +82,10 @@ impl Fold {
         });
         for (pid, sum) in sums {
             let process = self.roster.find(pid, window.during);
+            if process.is_some_and(|process| process.mps == Some(Mps::Server)) && !sum.enqueued {
+                // Whatever it was not seen to do was its clients' work.
+                continue;
+            }
             // Of a process that was not watched from its first call, gaps tell since when it is.
             if !sum.from_start && sum.told < covered / 2 && !self.ended(pid, *piece) {
                 demands.unseen = true;

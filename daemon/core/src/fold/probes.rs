@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::Fold;
 use crate::allocate::{Gpus, Held, resolve};
 use crate::identity::{DeviceId, HostPid, Owner, PodUid, Scope};
-use crate::probe::{Calls, Doings, Gap, GapKind, Probes, Waits};
+use crate::probe::{Asked, Calls, Doings, Gap, GapKind, Probes, Waits};
 use crate::stall::Host;
 use crate::time::{Interval, MonoNs, SECOND};
 
@@ -15,7 +15,7 @@ const GRACE: u64 = 2 * SECOND;
 /// After so long without a snapshot none is expected any more.
 const LOST: u64 = 5 * SECOND;
 /// Bytes in a nanosecond that a link is taken to carry until more is seen: PCIe 4.0 × 16 as it is in practice.
-pub(super) const LINK: u64 = 25;
+const LINK: u64 = 25;
 
 /// Snapshots of the recent past.
 #[derive(Debug, Default)]
@@ -122,16 +122,14 @@ impl Snapshots {
     ) -> Option<Seen> {
         let mut seen = Seen { from_start: true, ..Seen::default() };
         seen.host.followed = true;
-        let (mut bytes, mut waited) = (0_u64, 0_u64);
+        let (mut linked, mut waited) = (0_u64, 0_u64);
         for probes in &self.kept {
             let Some(overlap) = probes.during.overlap(during) else { continue };
             seen.host.followed &= probes.followed;
             let part = |amount: u64| scaled(amount, overlap.nanos(), probes.during.nanos());
             for calls in probes.calls.iter().filter(|calls| of(calls)) {
                 seen.take(calls, during, part);
-                bytes = bytes.saturating_add(part(
-                    calls.asked.bytes_to_device.saturating_add(calls.asked.bytes_to_host),
-                ));
+                linked = linked.saturating_add(on_link(&calls.asked, part));
                 waited = waited.saturating_add(part(calls.asked.copy_wait));
             }
             for waits in probes.waits.iter().filter(|waits| seen.processes.contains(&waits.sleeper.pid)) {
@@ -150,7 +148,7 @@ impl Snapshots {
         }
         seen.host.alone = seen.processes.len() == 1;
         seen.host.waited = seen.waits.values().copied().max().unwrap_or(0);
-        seen.host.copies = waited.max(bytes / LINK).min(during.nanos());
+        seen.host.copies = waited.max(linked).min(during.nanos());
         (!seen.processes.is_empty()).then_some(seen)
     }
 }
@@ -184,6 +182,11 @@ fn add(sums: &mut Doings, doings: Doings, part: impl Fn(u64) -> u64) {
     for (sum, amount) in sums.iter_mut().zip(doings) {
         *sum = sum.saturating_add(part(amount));
     }
+}
+
+/// For how long copies would be on a link that nobody else uses, in nanoseconds, of a part of what was asked.
+pub(super) fn on_link(asked: &Asked, part: impl Fn(u64) -> u64) -> u64 {
+    part(asked.bytes_to_device.saturating_add(asked.bytes_to_host)) / LINK
 }
 
 /// `amount × part ÷ whole`, rounded to the nearest.

@@ -185,7 +185,8 @@ fn traffic_is_the_rate_times_its_time() {
         node.put(end * SECOND, Source::Nvidia, Fact::Reading(Box::new(reading)));
     }
     node.tick(15);
-    let traffic = Averages { pcie_receive: Some(1000), pcie_transmit: Some(7), ..over(0, 8000, 40) };
+    let mut traffic = over(0, 8000, 40);
+    (traffic.means.pcie_receive, traffic.means.pcie_transmit) = (Some(1000), Some(7));
     put(&mut node, 16, traffic);
     let totals = &node.view.gpus[0].totals;
     assert_eq!((totals.pcie_receive, totals.pcie_transmit), (Some(8000), Some(56)));

@@ -1,9 +1,9 @@
 //! A node made of facts: builders for cases, and random nodes for properties.
 
 use warpmeter_core::fact::{
-    Averages, Board, Container, DeviceRef, Fact, Grant, GrantPart, Health, HealthState, Holder, Level, Mps,
-    Opened, Part, Pipes, Pod, PodInfo, Pods, Process, ProcessSample, ProcessUse, Reading, Replicas, Sample,
-    Source, Volume,
+    Averages, Board, Container, DeviceRef, Fact, Grant, GrantPart, Health, HealthState, Holder, Level, Means,
+    Mps, Opened, Part, Pipes, Pod, PodInfo, Pods, Process, ProcessSample, ProcessUse, Reading, Replicas,
+    Sample, Source, Volume,
 };
 use warpmeter_core::identity::{ContainerId, DeviceId, GpuId, HostPid, MigId, PodUid, ProcessId, Scope};
 use warpmeter_core::inventory::{Authority, Counter, Gpu, Instance, Inventory, Mig};
@@ -69,11 +69,11 @@ pub(crate) fn part(mig: Option<MigId>, engine: Option<u32>, pids: &[u32]) -> Par
         sm_occupied: engine.and_then(|percent| level(percent / 4)),
         tensor: engine.and_then(|_| level(0)),
         dram: engine.and_then(|_| level(0)),
-        pipes: Pipes::default(),
         memory_used: Some(1 << 30),
         processes: Some(
             pids.iter().map(|pid| Holder { pid: HostPid(*pid), memory: Some(1 << 20) }).collect(),
         ),
+        ..Part::default()
     }
 }
 
@@ -98,12 +98,13 @@ pub(crate) fn averages(name: &str, mig: Option<&str>, start: u64, end: u64, perc
     Averages {
         device: DeviceId { gpu: GpuId::new(name), mig: mig.map(MigId::new) },
         during: Interval::new(MonoNs(start), MonoNs(end)).unwrap(),
-        sm_active: Ppb::percent(percent),
-        sm_occupied: Ppb::percent(percent / 2),
-        tensor: Some(Ppb::ZERO),
-        dram: Some(Ppb::ZERO),
-        pcie_receive: None,
-        pcie_transmit: None,
+        means: Means {
+            sm_active: Ppb::percent(percent),
+            sm_occupied: Ppb::percent(percent / 2),
+            tensor: Some(Ppb::ZERO),
+            dram: Some(Ppb::ZERO),
+            ..Means::default()
+        },
     }
 }
 
@@ -212,14 +213,7 @@ impl Random {
         let during = Interval::new(MonoNs(start), MonoNs(end)).unwrap();
         let calls = (0..self.below(4)).map(|_| self.calls(end, names)).collect();
         let threads = (0..self.below(3)).map(|_| self.threads()).collect();
-        Fact::Probes(Box::new(Probes {
-            during,
-            calls,
-            threads,
-            sampled: Vec::new(),
-            followed: false,
-            waits: Vec::new(),
-        }))
+        Fact::Probes(Box::new(Probes { calls, threads, ..Probes::of_nothing(during) }))
     }
 
     fn calls(&mut self, end: u64, names: &[&str]) -> Calls {

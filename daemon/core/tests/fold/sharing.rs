@@ -91,14 +91,7 @@ impl Node {
     fn probed(&mut self, end: u64, calls: Vec<Calls>) -> &mut Self {
         let end = BEGIN + end * SECOND;
         let during = Interval::new(MonoNs(end - SECOND), MonoNs(end)).unwrap();
-        let probes = Probes {
-            during,
-            calls,
-            threads: Vec::new(),
-            sampled: Vec::new(),
-            followed: true,
-            waits: Vec::new(),
-        };
+        let probes = Probes { calls, followed: true, ..Probes::of_nothing(during) };
         self.apply(sample(end + MS, Source::Probes, Fact::Probes(Box::new(probes))));
         self
     }
@@ -203,6 +196,23 @@ fn work_of_an_mps_server_is_its_clients_and_inferred() {
     ));
     node.tick(6000);
     assert_eq!(node.used(), [0, 0, 600], "without probes nobody knows the clients");
+}
+
+#[test]
+fn an_mps_server_that_calls_and_asks_for_no_work_takes_nothing_from_its_clients() {
+    let mut node = Node::shared();
+    let gaps = [(GapKind::Sync, 600), (GapKind::Drained, 400)];
+    let [p, q] = [7, 8].map(|pid| calls(pid, whole(G), &gaps));
+    // It was there before the probes.
+    let server = Calls {
+        from_start: false,
+        enqueued: 0,
+        last_call: Some(MonoNs(BEGIN)),
+        asked: Asked::default(),
+        ..calls(SERVER, whole(G), &[])
+    };
+    node.second(1, part(None, Some(84), &[SERVER]), 0).probed(1, vec![p, q, server]).tick(6000);
+    assert_eq!(node.used(), [420, 420, 0]);
 }
 
 #[test]

@@ -91,14 +91,7 @@ impl Node {
         self.apply(sample(
             end + MS,
             Source::Probes,
-            Fact::Probes(Box::new(Probes {
-                during,
-                calls,
-                threads,
-                sampled: Vec::new(),
-                followed: false,
-                waits: Vec::new(),
-            })),
+            Fact::Probes(Box::new(Probes { calls, threads, ..Probes::of_nothing(during) })),
         ))
     }
 
@@ -113,14 +106,7 @@ impl Node {
             }
             Sampled { process: ProcessId { pid: HostPid(*pid), start: MonoNs(2) }, samples: 100, doings }
         });
-        let probes = Probes {
-            during,
-            calls: Vec::new(),
-            threads,
-            sampled: sampled.collect(),
-            followed: false,
-            waits: Vec::new(),
-        };
+        let probes = Probes { threads, sampled: sampled.collect(), ..Probes::of_nothing(during) };
         self.apply(sample(end + MS, Source::Probes, Fact::Probes(Box::new(probes))))
     }
 

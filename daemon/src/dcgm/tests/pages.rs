@@ -48,8 +48,8 @@ fn an_instance_is_the_one_with_its_gpu_instances_id() {
     let of = |gpu: &str| found.iter().find(|it| it.device.gpu.as_str() == gpu).unwrap();
     assert_eq!(found.len(), 2, "{found:?}");
     assert_eq!(of(MIG).device.mig, Some(MigId::new("MIG-1-0")));
-    assert_eq!(of(MIG).sm_active, Some(Ppb::new(201_882_000).unwrap()));
-    assert_eq!((of(MIG).pcie_receive, of(T4).pcie_receive), (None, Some(733_190_221)));
+    assert_eq!(of(MIG).means.sm_active, Some(Ppb::new(201_882_000).unwrap()));
+    assert_eq!((of(MIG).means.pcie_receive, of(T4).means.pcie_receive), (None, Some(733_190_221)));
 }
 
 #[test]
@@ -176,8 +176,8 @@ proptest! {
         let text = [lines.join("\n").into_bytes(), bytes].concat();
         for shown in parse(&text).devices.values() {
             let (figures, _) = Figures::of(shown);
-            let _: Option<Ppb> = figures.sm_active;
-            prop_assert!(figures.pcie_receive.is_none_or(|rate| rate <= 1_000_000_000_000));
+            let _: Option<Ppb> = figures.means.sm_active;
+            prop_assert!(figures.means.pcie_receive.is_none_or(|rate| rate <= 1_000_000_000_000));
         }
         Desk::said(&String::from_utf8_lossy(&text), &all());
     }
@@ -188,6 +188,6 @@ proptest! {
         let line = format!("DCGM_FI_PROF_SM_ACTIVE{{pod=\"{escaped}\",UUID=\"GPU-1\",x=\"{escaped}\"}} {ratio}e-6");
         let page = parse(line.as_bytes());
         let shown = page.devices[&Place { gpu: "GPU-1".into(), instance: None }];
-        prop_assert_eq!(Figures::of(&shown).0.sm_active.map(Ppb::parts), Some(ratio * 1000));
+        prop_assert_eq!(Figures::of(&shown).0.means.sm_active.map(Ppb::parts), Some(ratio * 1000));
     }
 }

@@ -65,7 +65,7 @@ proptest! {
             prop_assert!(found.during.end().0.abs_diff(end) <= off);
             prop_assert!(found.during.start().0.abs_diff(start) <= off);
             let active = Ppb::new(u32::try_from(varied(round) * 1000).unwrap());
-            prop_assert_eq!(found.sm_active, active, "the value that was collected at its end");
+            prop_assert_eq!(found.means.sm_active, active, "the value that was collected at its end");
         }
     }
 
@@ -88,7 +88,7 @@ fn a_device_at_rest_is_counted_as_such_while_something_on_the_page_moves() {
     watch(&mut desk, &exporter(resting), 600);
     let averages = desk.averages();
     let nanos: u64 = averages.iter().map(|it| it.during.nanos()).sum();
-    assert!(averages.iter().all(|it| it.sm_active == Some(Ppb::ZERO)));
+    assert!(averages.iter().all(|it| it.means.sm_active == Some(Ppb::ZERO)));
     assert!((500..=600).contains(&(nanos / SECOND)), "{nanos}");
     assert_says(&desk.health(), HealthState::Up, &[]);
 }
@@ -149,7 +149,8 @@ fn a_page_that_was_half_collected_is_not_taken_for_a_value() {
     let averages = desk.averages();
     assert!(averages.len() >= 7);
     for found in averages {
-        let (active, occupied) = (found.sm_active.unwrap().parts(), found.sm_occupied.unwrap().parts());
+        let (active, occupied) =
+            (found.means.sm_active.unwrap().parts(), found.means.sm_occupied.unwrap().parts());
         assert!(active / 2 - occupied <= 1000, "{active} {occupied}");
     }
 }

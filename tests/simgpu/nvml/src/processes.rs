@@ -84,17 +84,18 @@ device_calls! {
     };
 }
 
-/// Processes with a context. Under MPS they are in the MPS list, otherwise in the compute list.
-fn running(v: &mut View<'_>, mps: bool) -> Vec<nvmlProcessInfo_v2_t> {
+/// Processes with a context: clients of an MPS server in the MPS list, all others and the server in the compute list.
+fn running(v: &mut View<'_>, clients: bool) -> Vec<nvmlProcessInfo_v2_t> {
     let now = v.now;
     v.guard.bury_dead_sometimes(now);
-    if (v.device().mps == 1) != mps {
-        return Vec::new();
-    }
+    let mps = v.device().mps == 1;
     let mut found = Vec::new();
     for e in v.engines() {
         for &c in e.listed() {
             let Some(c) = v.shared().client.get(c as usize) else { continue };
+            if (mps && c.server == 0) != clients {
+                continue;
+            }
             found.push(nvmlProcessInfo_v2_t {
                 pid: c.pid,
                 usedGpuMemory: c.memory,

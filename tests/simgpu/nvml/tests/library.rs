@@ -26,7 +26,7 @@ struct Fixture {
     _turn: MutexGuard<'static, ()>,
 }
 
-/// An H100, and an H100 with two MIG devices.
+/// An H100, an H100 with two MIG devices, and one under MPS.
 const SCENARIO: &str = "
 [[gpu]]
 model = \"H100\"
@@ -34,6 +34,10 @@ counters = { process_period_ms = 50, util_period_ms = 50 }
 [[gpu]]
 model = \"H100\"
 mig = [{ profile = \"3g.40gb\" }, { profile = \"1g.10gb\", gi = 9 }]
+[[gpu]]
+model = \"H100\"
+mps = true
+counters = { process_period_ms = 50 }
 ";
 
 fn open() -> Fixture {
@@ -197,6 +201,45 @@ fn process_lists_follow_the_size_then_fill_protocol() {
 }
 
 #[test]
+fn an_mps_server_is_in_the_compute_list_and_has_the_samples_of_all_and_its_clients_are_in_the_mps_list() {
+    let f = open();
+    let program = f.dir.path().join("nvidia-cuda-mps-server");
+    std::fs::copy("/bin/sleep", &program).unwrap();
+    let mut server = std::process::Command::new(&program).arg("60").spawn().unwrap();
+    let mut guard = f.node.lock();
+    let now = guard.now;
+    guard.attach(3, Process::of(server.id()), now).unwrap();
+    drop(guard);
+    f.work(3, 250);
+    let device = f.device(2);
+    // SAFETY: zeroes are valid for this struct of integers.
+    let mut infos: [nvmlProcessInfo_t; 4] = unsafe { std::mem::zeroed() };
+    let mut count = 4;
+    // SAFETY: as published.
+    let code =
+        unsafe { f.nvml.nvmlDeviceGetComputeRunningProcesses_v3(device, &raw mut count, infos.as_mut_ptr()) };
+    assert_eq!((code, count, infos[0].pid), (0, 1, server.id()));
+    count = 4;
+    // SAFETY: as published.
+    let code = unsafe {
+        f.nvml.nvmlDeviceGetMPSComputeRunningProcesses_v3(device, &raw mut count, infos.as_mut_ptr())
+    };
+    assert_eq!((code, count, infos[0].pid), (0, 1, std::process::id()));
+    // SAFETY: zeroes are valid for this struct of integers.
+    let mut samples: Vec<nvmlProcessUtilizationSample_t> = vec![unsafe { std::mem::zeroed() }; 1000];
+    count = 1000;
+    // SAFETY: as published.
+    let code =
+        unsafe { f.nvml.nvmlDeviceGetProcessUtilization(device, samples.as_mut_ptr(), &raw mut count, 0) };
+    samples.truncate(count as usize);
+    server.kill().unwrap();
+    server.wait().unwrap();
+    assert_eq!(code, 0);
+    assert!(samples.iter().all(|s| s.pid == server.id()), "nothing is said of a client");
+    assert!(samples.iter().any(|s| s.smUtil == 100));
+}
+
+#[test]
 fn a_node_made_anew_is_found_by_the_next_initialisation() {
     let f = open();
     let scenario = Scenario::parse("[[gpu]]\nmodel = \"T4\"\ncount = 5").unwrap();
@@ -204,7 +247,7 @@ fn a_node_made_anew_is_found_by_the_next_initialisation() {
     let mut count = 0;
     // SAFETY: as published.
     unsafe {
-        assert_eq!((f.nvml.nvmlDeviceGetCount_v2(&raw mut count), count), (0, 2));
+        assert_eq!((f.nvml.nvmlDeviceGetCount_v2(&raw mut count), count), (0, 3));
         f.nvml.nvmlShutdown();
         assert_eq!(f.nvml.nvmlDeviceGetCount_v2(&raw mut count), 1, "UNINITIALIZED");
         assert_eq!(f.nvml.nvmlInit_v2(), 0);
