@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs PyTorch for the study, for its DataLoader: torch.sh DIRECTORY (about 1.5 GiB; from PyPI).
+# Installs PyTorch for the study, for its DataLoader, and gRPC: torch.sh DIRECTORY (about 1.5 GiB; from PyPI).
 #
 # The wheel links NVIDIA's math libraries, several GiB that are never called here. Stand-ins with the right names and
 # symbol versions take their place; the CUDA runtime and CUPTI, which run code when they are loaded, are the real ones.
@@ -9,7 +9,7 @@ mkdir -p "$directory/stubs"
 [ -e "$directory/venv" ] || python3 -m venv "$directory/venv"
 python=$directory/venv/bin/python
 "$python" -m pip install --quiet --no-deps --no-cache-dir torch==2.15.0 nvidia-cuda-runtime==13.5.37 nvidia-cuda-cupti==13.5.25
-"$python" -m pip install --quiet --no-cache-dir numpy typing_extensions filelock fsspec jinja2 networkx sympy 2>/dev/null
+"$python" -m pip install --quiet --no-cache-dir grpcio numpy typing_extensions filelock fsspec jinja2 networkx sympy 2>/dev/null
 # Functions of the stand-ins are bound when they are first called, which is never; in every process of the venv.
 echo 'import os, sys; sys.setdlopenflags(os.RTLD_LAZY | os.RTLD_GLOBAL)' >"$("$python" -c 'import site; print(site.getsitepackages()[0])')/lazy.pth"
 "$python" - "$directory" <<'PYTHON'

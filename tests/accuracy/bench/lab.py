@@ -22,7 +22,7 @@ import stages  # noqa: E402
 
 # A pod's loops are given up after so long.
 PATIENCE_S = 60
-SERVER_PORT = 7461
+SERVER_PORT, GRPC_PORT = 7461, 7462
 
 
 def rounds_per_ms(work):
@@ -60,7 +60,7 @@ class Lab:
         self.server = [self.wire.there, SERVER_PORT]
         self.hash_ms, self.python_ms = rounds_per_ms(stages.hash_rounds), rounds_per_ms(stages.python_rounds)
         self.draw, self.torch_env = random.Random(), {}
-        self.files = {}
+        self.files, self.features = {}, []
 
     def begin(self, name, repeat):
         """Parameters of a case are drawn from the seed, its name and the repeat, and from nothing else."""
@@ -78,6 +78,14 @@ class Lab:
         """A stage that asks the server behind the wire."""
         return {"do": "fetch", "address": self.server, "kib": kib, "requests": requests, "delay_us": int(delay_ms * 1000),
                 "mark_kib": mark_kib}
+
+    def grpc(self, kib, requests, delay_ms=0.0):
+        """A stage that asks a gRPC server behind the wire, which is started for the first of them. Needs what `torch.sh` installs."""
+        if not self.features:
+            words = ["ip", "netns", "exec", self.wire.space, self.torch_env["PYTHON"], HERE / "workload" / "serve_grpc.py"]
+            self.features = [self.wire.there, GRPC_PORT]
+            self.stack.callback(stop, spawn([*words, *self.features]))
+        return {"do": "grpc", "address": self.features, "kib": kib, "requests": requests, "delay_us": int(delay_ms * 1000)}
 
     def data(self, disk=None, mib=96):
         """A file on a disk, the throttled one by default."""

@@ -45,6 +45,18 @@ def feature_fetch(lab):
     )
 
 
+@scenario("the same of a gRPC server, whose client waits in threads of its own", torch=True)
+def grpc_fetch(lab):
+    requests, delay_ms = lab.draw.randint(3, 8), lab.draw.uniform(2, 6)
+    kernel_ms, device = kernels(lab)
+    of = lambda delay_ms: alone(trainer(lab, {"kind": "torch", "workers": 0, "stages": [lab.grpc(4, requests, delay_ms)]}, **device))
+    return Case(
+        {"full": of(delay_ms), "no delay": of(0)},
+        [Cause(("network",), "full", "no delay")],
+        parameters={"requests": requests, "delay_ms": delay_ms, "kernel_ms": kernel_ms},
+    )
+
+
 @scenario("receives, then decodes: two bottlenecks in series")
 def network_then_decode(lab):
     wait_ms, stage, mbit = bulk(lab, 15, 40)

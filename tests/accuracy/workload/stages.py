@@ -175,6 +175,22 @@ def fetch(address, kib, requests=1, delay_us=0, mark_kib=0):
     return stage
 
 
+def grpc(address, kib, requests, delay_us):
+    """Asks for features by gRPC, request by request; the answer is the last one."""
+    import grpc
+
+    channel = grpc.insecure_channel("{}:{}".format(*address))
+    get = channel.unary_unary("/features.Features/Get")
+    request = REQUEST.pack(kib << 10, delay_us)
+
+    def stage(_):
+        for _ in range(requests):
+            answer = get(request, wait_for_ready=True)
+        return answer
+
+    return stage
+
+
 def write(file, kib, every=1, direct=False):
     """Writes a checkpoint and waits until it is on the disk, once in `every` calls."""
     block = mmap.mmap(-1, 1 << 20)
@@ -234,6 +250,7 @@ MAKERS = {
     "mapped": mapped,
     "files": files,
     "fetch": fetch,
+    "grpc": grpc,
     "write": write,
     "touch": touch,
     "sleep": sleep,
