@@ -1,5 +1,6 @@
 //! Programs that occupy a simulated GPU.
 
+use std::ffi::OsStr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
@@ -20,6 +21,17 @@ pub struct Program {
 impl Program {
     /// Starts a workload's program on `device` (`GPU-…`, `MIG-…`), in a cgroup if one is given.
     pub fn start(sim: &Sim, device: &str, cgroup: Option<&Path>, words: &str) -> Self {
+        Self::start_with(sim, device, cgroup, words, &[])
+    }
+
+    /// The same with further variables in its environment.
+    pub fn start_with(
+        sim: &Sim,
+        device: &str,
+        cgroup: Option<&Path>,
+        words: &str,
+        environment: &[(&str, &OsStr)],
+    ) -> Self {
         let mut command = Command::new(daemon::program());
         command
             .arg("as-workload")
@@ -30,6 +42,7 @@ impl Program {
             .arg("--blocking-sync")
             .env("SIMGPU_STATE", sim.state())
             .env("CUDA_VISIBLE_DEVICES", device)
+            .envs(environment.iter().copied())
             .stdin(Stdio::null());
         let child = command.spawn().unwrap();
         Self { pid: child.id(), child }
