@@ -10,6 +10,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
+use rustix::time::ClockId;
 use warpmeter_inject_page::{Reason, State, WORDS};
 
 use crate::plan::{self, Plan};
@@ -78,6 +79,7 @@ fn begin() {
             sampled: 0,
             dropped: 0,
             cpu: 0,
+            written: worker::clock(ClockId::Monotonic),
         };
         let mut words = Box::new([0; WORDS]);
         Sums::default().write(&told, &mut words);

@@ -78,6 +78,8 @@ pub(crate) struct Told {
     pub(crate) dropped: u64,
     /// Nanoseconds of a CPU.
     pub(crate) cpu: u64,
+    /// The time now.
+    pub(crate) written: u64,
 }
 
 impl Sums {
@@ -135,6 +137,7 @@ impl Sums {
             (word::DISCARDED, self.discarded),
             (word::CPU, told.cpu),
             (word::RECORDS, self.records),
+            (word::WRITTEN, told.written),
         ] {
             put(place, value);
         }

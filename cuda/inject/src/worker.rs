@@ -27,6 +27,12 @@ pub(crate) fn wake() {
     }
 }
 
+/// A clock's time in nanoseconds.
+pub(crate) fn clock(clock: ClockId) -> u64 {
+    let time = clock_gettime(clock);
+    time.tv_sec.unsigned_abs().saturating_mul(1_000_000_000).saturating_add(time.tv_nsec.unsigned_abs())
+}
+
 /// What the thread works with.
 #[derive(Debug)]
 pub(crate) struct Worker {
@@ -154,7 +160,6 @@ impl Worker {
 
     fn publish(&mut self) {
         let elapsed = self.elapsed();
-        let cpu = clock_gettime(ClockId::ThreadCPUTime);
         let told = Told {
             pid: std::process::id(),
             state: State::Sampling,
@@ -163,7 +168,8 @@ impl Worker {
             elapsed,
             sampled: self.sampled + self.since.map_or(0, |since| elapsed - since),
             dropped: self.dropped,
-            cpu: cpu.tv_sec.unsigned_abs().saturating_mul(1_000_000_000).saturating_add(cpu.tv_nsec.unsigned_abs()),
+            cpu: clock(ClockId::ThreadCPUTime),
+            written: clock(ClockId::Monotonic),
         };
         self.sums.write(&told, &mut self.words);
         self.page.publish(&self.words);

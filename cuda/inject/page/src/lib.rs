@@ -65,6 +65,8 @@ pub mod word {
     pub const CPU: usize = 11;
     /// Records summed.
     pub const RECORDS: usize = 12;
+    /// When the page was written, in nanoseconds of `CLOCK_MONOTONIC`.
+    pub const WRITTEN: usize = 13;
 }
 
 /// Places of a device's words, from its first on.

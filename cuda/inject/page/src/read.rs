@@ -33,6 +33,8 @@ pub struct Page {
     pub discarded: u64,
     /// Nanoseconds of a CPU that the library's own thread took.
     pub cpu: u64,
+    /// When it was written, in nanoseconds of the monotonic clock.
+    pub written: u64,
     /// Devices with records.
     pub devices: Vec<Device>,
 }
@@ -143,6 +145,7 @@ impl Page {
             dropped: at(word::DROPPED),
             discarded: at(word::DISCARDED),
             cpu: at_most(at(word::CPU), elapsed.saturating_add(SLACK), "cpu")?,
+            written: at(word::WRITTEN),
             devices: devices.filter_map(Result::transpose).collect::<Result<_, _>>()?,
         })
     }
