@@ -1,6 +1,5 @@
 //! Programs that occupy a simulated GPU.
 
-use std::ffi::OsStr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
@@ -21,17 +20,11 @@ pub struct Program {
 impl Program {
     /// Starts a workload's program on `device` (`GPU-…`, `MIG-…`), in a cgroup if one is given.
     pub fn start(sim: &Sim, device: &str, cgroup: Option<&Path>, words: &str) -> Self {
-        Self::start_with(sim, device, cgroup, words, &[])
+        Self::spawn(&mut Self::command(sim, device, cgroup, words))
     }
 
-    /// The same with further variables in its environment.
-    pub fn start_with(
-        sim: &Sim,
-        device: &str,
-        cgroup: Option<&Path>,
-        words: &str,
-        environment: &[(&str, &OsStr)],
-    ) -> Self {
+    /// The command of such a program.
+    pub fn command(sim: &Sim, device: &str, cgroup: Option<&Path>, words: &str) -> Command {
         let mut command = Command::new(daemon::program());
         command
             .arg("as-workload")
@@ -42,8 +35,12 @@ impl Program {
             .arg("--blocking-sync")
             .env("SIMGPU_STATE", sim.state())
             .env("CUDA_VISIBLE_DEVICES", device)
-            .envs(environment.iter().copied())
             .stdin(Stdio::null());
+        command
+    }
+
+    /// Starts a command.
+    pub fn spawn(command: &mut Command) -> Self {
         let child = command.spawn().unwrap();
         Self { pid: child.id(), child }
     }
