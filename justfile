@@ -110,6 +110,10 @@ bpf-kernels *directories:
 bpf-costs:
     tests/probes.sh
 
+# What the library costs that is injected into programs (docs/inject.md).
+inject-costs *options:
+    tests/inject.sh {{ options }}
+
 # What the daemon costs while a pod launches and switches often, and how long probes take to attach and detach (needs root).
 load *options:
     tests/load.sh {{ options }}

@@ -63,10 +63,10 @@ pub(crate) fn failed() -> bool {
 }
 
 fn begin() {
-    let Some(shared) = Shared::new() else { return };
     if PAGE.get().is_some() {
         return;
     }
+    let Some(shared) = Shared::new() else { return };
     let page = PAGE.get_or_init(|| shared);
     process::begin(page.descriptor());
     if let Err((reason, detail)) = start(page) {
@@ -87,10 +87,15 @@ fn begin() {
     }
 }
 
+/// Finds what is needed, and begins to ask for records.
 fn start(page: &'static Shared) -> Result<(), Off> {
     let cupti = Cupti::open()?;
     let pool = Pool::new().ok_or((Reason::Failed, 0))?;
     let everything = EVERYTHING.get_or_init(|| Everything { cupti, pool });
+    ask(everything, page).inspect_err(|_| everything.cupti.give_back())
+}
+
+fn ask(everything: &'static Everything, page: &'static Shared) -> Result<(), Off> {
     everything.cupti.subscribe(requested, completed)?;
     let begun = Instant::now();
     let seed = u64::from(std::process::id()) << 32 ^ nanos_of_day();
@@ -99,7 +104,7 @@ fn start(page: &'static Shared) -> Result<(), Off> {
     if enabled {
         everything.cupti.enable()?;
     }
-    Worker::new(everything, page, plan, begun, enabled).spawn().inspect_err(|_| everything.cupti.disable())
+    Worker::new(everything, page, plan, begun, enabled).spawn()
 }
 
 /// Something that differs between processes.

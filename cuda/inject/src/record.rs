@@ -69,7 +69,7 @@ macro_rules! field {
     ($record:expr, $of:ident, $field:ident, $type:ty) => {{
         const { assert!(offset_of!($of, $field) + size_of::<$type>() <= size_of::<$of>()) };
         // SAFETY: the caller's word, that there is such a record here; the assertion, that the field is within it.
-        unsafe { $record.as_ptr().byte_add(offset_of!($of, $field)).cast::<$type>().read_unaligned() }
+        unsafe { $record.as_ptr().wrapping_byte_add(offset_of!($of, $field)).cast::<$type>().read_unaligned() }
     }};
 }
 

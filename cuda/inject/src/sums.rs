@@ -150,6 +150,7 @@ impl Sums {
 }
 
 impl Device {
+    /// Adds a kernel, which took `nanos`.
     fn kernel(&mut self, record: &Record, nanos: u64, launch: Launch) {
         self.kernels += 1;
         self.nanos = self.nanos.saturating_add(nanos);
@@ -201,5 +202,104 @@ impl Device {
             put(first + shape::KERNELS, known[1]);
             put(first + shape::NANOS, known[2]);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use warpmeter_inject_page::{BYTES, Page, Shape};
+
+    use super::*;
+
+    const NAME: Name = Name { uuid: [7; 16], mig: None, capability: (9, 0) };
+
+    fn kernel(start: u64, end: u64, block: u32) -> Record {
+        let launch = Launch { name: 1, grid: 4, block, registers: 40, shared: 1024 };
+        Record { device: 0, start, end, what: What::Kernel(launch) }
+    }
+
+    fn copy(kind: u8, bytes: u64) -> Record {
+        Record { device: 0, start: 1, end: 11, what: What::Copy { kind, bytes } }
+    }
+
+    /// What a reader makes of the sums of these records.
+    fn read(records: impl IntoIterator<Item = Record>, names: &[usize]) -> Page {
+        let mut sums = Sums::default();
+        records.into_iter().for_each(|record| sums.add(&record));
+        names.iter().for_each(|at| sums.name(*at, NAME));
+        let told = Told {
+            pid: 5,
+            state: State::Sampling,
+            reason: Reason::None,
+            detail: 0,
+            elapsed: 1_000_000,
+            sampled: 2_000_000,
+            dropped: 3,
+            cpu: 4,
+            written: 5,
+        };
+        let mut words = Box::new([0; WORDS]);
+        sums.write(&told, &mut words);
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        assert_eq!(bytes.len(), BYTES);
+        Page::read(&bytes).unwrap()
+    }
+
+    #[test]
+    fn what_is_summed_here_is_what_is_read_there() {
+        let records = [
+            kernel(100, 200, 256),
+            kernel(150, 250, 256),
+            kernel(300, 310, 64),
+            copy(1, 10),
+            copy(4, 20),
+            copy(8, 30),
+            copy(8, 40),
+            Record { device: 0, start: 1, end: 6, what: What::Set { bytes: 50 } },
+        ];
+        let page = read(records, &[0]);
+        assert_eq!((page.pid, page.elapsed, page.dropped, page.cpu, page.records), (5, 1_000_000, 3, 4, 8));
+        assert_eq!(page.sampled, page.elapsed, "never more than there was");
+        let [device] = &page.devices[..] else { panic!("{page:?}") };
+        assert_eq!((device.uuid, device.mig, device.capability), ([7; 16], None, (9, 0)));
+        assert_eq!((device.busy, device.nanos, device.kernels), (160, 210, 3));
+        assert_eq!(device.copies.map(|copied| (copied.count, copied.bytes)), [(1, 10), (1, 20), (2, 70)]);
+        assert_eq!((device.set.bytes, device.set.nanos), (50, 5));
+        let shape = |block, kernels, nanos| Shape { block, registers: 40, shared: 1024, kernels, nanos };
+        assert_eq!(device.shapes, [shape(256, 2, 200), shape(64, 1, 10)]);
+    }
+
+    #[test]
+    fn records_that_cannot_be_are_counted_and_nothing_else() {
+        let odd = [
+            kernel(0, 0, 256),
+            kernel(0, 10, 256),
+            kernel(20, 10, 256),
+            kernel(1, 1 + LONGEST, 256),
+            Record { device: 16, ..kernel(1, 2, 256) },
+            Record { device: u32::MAX, ..kernel(1, 2, 256) },
+        ];
+        let page = read(odd, &[0]);
+        assert_eq!((page.discarded, page.records, page.devices.len()), (6, 0, 0));
+    }
+
+    #[test]
+    fn shapes_beyond_the_table_are_summed_as_one() {
+        let page = read((0..100).map(|at| kernel(1 + at, 11 + at, 1 + u32::try_from(at).unwrap())), &[0]);
+        let device = &page.devices[0];
+        assert_eq!(device.shapes.len(), SHAPES);
+        let shaped: u64 = device.shapes.iter().map(|shape| shape.nanos).sum();
+        assert_eq!((shaped, device.unshaped, device.nanos), (640, 360, 1000));
+    }
+
+    #[test]
+    fn a_device_is_told_once_it_has_a_name() {
+        let mut sums = Sums::default();
+        sums.add(&Record { device: 3, ..kernel(1, 2, 256) });
+        assert_eq!(sums.nameless().collect::<Vec<_>>(), [3]);
+        sums.name(3, NAME);
+        sums.name(4, NAME);
+        assert_eq!(sums.nameless().count(), 0);
+        assert!(read([kernel(1, 2, 256)], &[]).devices.is_empty());
     }
 }

@@ -12,6 +12,7 @@
 use std::ffi::{OsString, c_void};
 use std::mem::ManuallyDrop;
 use std::ptr::{NonNull, null_mut};
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 use libloading::os::unix::{Library, RTLD_LAZY, RTLD_LOCAL, RTLD_NOW};
 use warpmeter_inject_page::Reason;
@@ -60,6 +61,7 @@ macro_rules! functions {
 functions! { Functions:
     cuptiGetVersion(*mut u32);
     cuptiSubscribe(*mut *mut c_void, Called, *mut c_void);
+    cuptiUnsubscribe(*mut c_void);
     cuptiActivityRegisterCallbacks(Requested, Completed);
     cuptiActivityEnable(u32);
     cuptiActivityDisable(u32);
@@ -82,6 +84,8 @@ pub(crate) type Off = (Reason, u64);
 #[derive(Debug)]
 pub(crate) struct Cupti {
     functions: Functions,
+    /// What CUPTI knows this library by, once it has subscribed.
+    subscriber: AtomicPtr<c_void>,
     _open: ManuallyDrop<Library>,
 }
 
@@ -105,7 +109,7 @@ impl Cupti {
         if !is_known(version) {
             return Err((Reason::Version, version.into()));
         }
-        Ok(Self { functions, _open: ManuallyDrop::new(library) })
+        Ok(Self { functions, subscriber: AtomicPtr::default(), _open: ManuallyDrop::new(library) })
     }
 
     /// Takes CUPTI for this library, which the process then cannot use otherwise, and names those who lend buffers and
@@ -114,6 +118,7 @@ impl Cupti {
         let mut subscriber = null_mut();
         // SAFETY: as argued at the head of this module; `called` needs no data.
         refused(unsafe { (self.functions.cuptiSubscribe)(&raw mut subscriber, called, null_mut()) })?;
+        self.subscriber.store(subscriber, Ordering::Relaxed);
         // SAFETY: as above; both live as long as the process.
         refused(unsafe { (self.functions.cuptiActivityRegisterCallbacks)(requested, completed) })
     }
@@ -129,6 +134,16 @@ impl Cupti {
         for kind in KINDS {
             // SAFETY: as argued at the head of this module. One that was not enabled is refused.
             unsafe { (self.functions.cuptiActivityDisable)(kind) };
+        }
+    }
+
+    /// Gives CUPTI back to the process: asks for no more records, and lets others subscribe.
+    pub(crate) fn give_back(&self) {
+        self.disable();
+        let subscriber = self.subscriber.swap(null_mut(), Ordering::Relaxed);
+        if !subscriber.is_null() {
+            // SAFETY: as argued at the head of this module; it is CUPTI's own, and was not given back before.
+            unsafe { (self.functions.cuptiUnsubscribe)(subscriber) };
         }
     }
 

@@ -9,8 +9,8 @@
 const ROOM: usize = 1024;
 /// Launches of a kernel before anything is concluded.
 const LEARNT: u32 = 8;
-/// How much longer than twice the usual a kernel must have taken: half a millisecond, well below a turn.
-const BEYOND: u64 = 500_000;
+/// How much longer than twice the usual a kernel must have taken: a tenth of a millisecond, well below a turn.
+const BEYOND: u64 = 100_000;
 
 /// What is known of one kernel.
 #[derive(Debug, Clone, Copy, Default)]

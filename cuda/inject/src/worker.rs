@@ -91,7 +91,7 @@ impl Worker {
     fn work(mut self) {
         let end = catch_unwind(AssertUnwindSafe(|| self.run())).unwrap_or(End::Off((Reason::Failed, 0)));
         if let End::Off((reason, detail)) = end {
-            calling(|| self.all.cupti.disable());
+            calling(|| self.all.cupti.give_back());
             self.page.off(reason, detail);
         }
     }
@@ -138,6 +138,7 @@ impl Worker {
     fn hand_over(&mut self) -> Option<()> {
         calling(|| self.all.cupti.flush())?;
         self.drain()?;
+        self.dropped = self.dropped.saturating_add(calling(|| self.all.cupti.dropped())?);
         for ordinal in self.sums.nameless().collect::<Vec<_>>() {
             if let Some(name) = calling(|| sys::name(ordinal))? {
                 self.sums.name(ordinal, name);
@@ -152,8 +153,6 @@ impl Worker {
         let Self { all, sums, .. } = self;
         while let Some(full) = all.pool.take() {
             calling(|| all.cupti.records(full.memory, full.valid, |record| sums.add(&record)))?;
-            drop(full);
-            self.dropped = self.dropped.saturating_add(calling(|| all.cupti.dropped())?);
         }
         Some(())
     }

@@ -74,7 +74,7 @@ pub(super) fn read(file: &OwnedFd, known: Option<u64>, buffer: &mut [u8; BYTES])
         if pread(file, &mut buffer[..], 0).map_err(|_errno| Broken::Size)? != BYTES {
             return Err(Broken::Size);
         }
-        if before % 2 == 0 && sequence(file)? == before {
+        if before.is_multiple_of(2) && sequence(file)? == before {
             return Ok(Some((before, Page::read(buffer)?)));
         }
     }
@@ -101,4 +101,50 @@ pub(super) fn directory_of(proc: &std::path::Path, id: ProcessId) -> Result<Owne
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let path = proc.join(id.pid.0.to_string());
     Ok(openat(rustix::fs::CWD, path, flags, Mode::empty())?)
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::fs::ftruncate;
+    use warpmeter_core::identity::HostPid;
+    use warpmeter_core::time::MonoNs;
+    use warpmeter_inject_page::{MAGIC, NAME, VERSION};
+
+    use super::*;
+
+    fn own() -> OwnedFd {
+        let id = ProcessId { pid: HostPid(std::process::id()), start: MonoNs(0) };
+        directory_of(std::path::Path::new("/proc"), id).unwrap()
+    }
+
+    fn file(bytes: usize) -> OwnedFd {
+        let file = memfd_create(NAME, MemfdFlags::CLOEXEC).unwrap();
+        ftruncate(&file, bytes as u64).unwrap();
+        file
+    }
+
+    #[test]
+    fn only_memory_as_long_as_a_page_is_opened_and_read() {
+        let memory = Memory::new().unwrap();
+        let mut buffer = [0; BYTES];
+        let short = file(BYTES - 8);
+        assert!(memory.find(&own()).unwrap().is_none());
+        drop(short);
+        let whole = file(BYTES);
+        let found = memory.find(&own()).unwrap().unwrap();
+        assert_eq!(read(&found, None, &mut buffer).unwrap_err(), Broken::Magic);
+        for (place, value) in [(word::MAGIC, MAGIC), (word::VERSION, VERSION), (word::SEQUENCE, 4)] {
+            rustix::io::pwrite(&whole, &u64::to_le_bytes(value), (place * 8) as u64).unwrap();
+        }
+        assert_eq!(read(&found, None, &mut buffer).unwrap().unwrap().0, 4);
+        assert!(read(&found, Some(4), &mut buffer).unwrap().is_none(), "nothing new");
+        // Even one that was sealed against nothing, and is cut short.
+        ftruncate(&whole, 16).unwrap();
+        assert_eq!(read(&found, None, &mut buffer).unwrap_err(), Broken::Size);
+    }
+
+    #[test]
+    fn a_process_knows_itself_by_its_innermost_pid() {
+        assert_eq!(inner_pid(&own()), Some(std::process::id().into()));
+    }
 }

@@ -18,14 +18,16 @@ use crate::host::directory::Unread;
 const FIRST: u64 = SECOND;
 /// The longest of these waits, and that before a page which cannot be is read again.
 const LAST: u64 = 60 * SECOND;
+/// A library that writes nothing for so long hangs: it writes once a second.
+const SILENT: u64 = 10 * SECOND;
 
 /// A process.
 #[derive(Debug)]
 struct Watched {
     /// Its page, if it was found.
     file: Option<OwnedFd>,
-    /// The sequence of the page that was read last.
-    known: Option<u64>,
+    /// The sequence of the page that was read last, and when it was new.
+    known: Option<(u64, MonoNs)>,
     /// When it is looked at next.
     due: MonoNs,
     /// How long to wait then, while it has no page.
@@ -40,100 +42,105 @@ pub struct InjectSource {
     proc: PathBuf,
     memory: Option<Memory>,
     processes: BTreeMap<ProcessId, Watched>,
-    /// Processes whose open files are not shown.
-    denied: bool,
     buffer: Box<[u8; BYTES]>,
 }
 
 impl InjectSource {
     /// A source that has read nothing yet; `proc` is the root of the host's process file system.
     pub fn new(proc: PathBuf) -> Self {
-        Self {
-            proc,
-            memory: Memory::new(),
-            processes: BTreeMap::new(),
-            denied: false,
-            buffer: Box::new([0; BYTES]),
-        }
+        Self { proc, memory: Memory::new(), processes: BTreeMap::new(), buffer: Box::new([0; BYTES]) }
     }
 
     /// Reads the pages of the processes that use a GPU now, and appends what is new.
+    ///
+    /// A process is opened by its pid, which another can have by then for one round: the fold then finds no such process,
+    /// or the page is not that one's.
     pub fn poll(&mut self, users: &[ProcessId], now: MonoNs, out: &mut Vec<Fact>) {
         self.processes.retain(|id, _| users.contains(id));
+        let Some(memory) = self.memory else { return };
         for id in users {
-            let watched = self.processes.entry(*id).or_insert_with(|| Watched {
-                file: None,
-                known: None,
-                due: now,
-                wait: FIRST,
-                trouble: None,
-            });
+            let watched = self.processes.entry(*id).or_insert_with(|| Watched::new(now));
             if watched.due > now {
                 continue;
             }
-            if watched.file.is_none()
-                && let Some(memory) = self.memory
-            {
-                match directory_of(&self.proc, *id).and_then(|process| memory.find(&process)) {
-                    Ok(found) => watched.file = found,
-                    Err(Unread::Denied) => self.denied = true,
-                    Err(Unread::Vanished | Unread::Failed(_)) => {}
-                }
+            let process = directory_of(&self.proc, *id);
+            if watched.file.is_none() {
+                watched.look(process.as_ref().map_err(|error| *error).and_then(|process| memory.find(process)), now);
             }
-            let Some(file) = &watched.file else {
-                watched.due = now.plus(watched.wait);
-                watched.wait = (watched.wait * 2).min(LAST);
-                continue;
-            };
-            match read(file, watched.known, &mut self.buffer) {
-                Ok(None) => {}
-                Ok(Some((sequence, page))) => {
-                    watched.known = Some(sequence);
-                    // Inherited by a child, or handed on: it is another's.
-                    if directory_of(&self.proc, *id).ok().and_then(|process| inner_pid(&process)) == Some(page.pid) {
-                        watched.trouble = (page.state == State::Off).then(|| page.reason.words(page.detail));
-                        tell(*id, &page, out);
-                    } else {
-                        watched.file = None;
-                        watched.due = now.plus(LAST);
-                    }
-                }
-                Err(broken) => {
-                    out.push(Fact::Discarded { reason: Discard::Garbage, count: 1 });
-                    watched.trouble = Some(words(broken));
-                    watched.due = now.plus(LAST);
-                }
+            if let (Some(file), Ok(process)) = (&watched.file, &process) {
+                let known = watched.known.map(|(sequence, _)| sequence);
+                let found = read(file, known, &mut self.buffer);
+                watched.take(*id, found, process, now, out);
             }
         }
     }
 
     /// How it stands: degraded by any library that does nothing and by any page that cannot be.
     pub fn health(&self) -> Health {
+        if self.memory.is_none() {
+            let reason = "the kernel gives no memory files, by which those of others are known".to_owned();
+            return Health { state: HealthState::Down, reason };
+        }
         let mut troubles: BTreeMap<&str, usize> = BTreeMap::new();
         for trouble in self.processes.values().filter_map(|watched| watched.trouble.as_deref()) {
             *troubles.entry(trouble).or_default() += 1;
         }
-        let mut reason = String::new();
-        for (trouble, count) in troubles {
-            let separator = if reason.is_empty() { "" } else { "; " };
-            let _written = write!(reason, "{separator}in {count} of the processes that use a GPU, {trouble}");
+        let said = |(trouble, count): (&str, usize)| format!("{count} of the processes that use a GPU: {trouble}");
+        let reasons: Vec<String> = troubles.into_iter().map(said).collect();
+        let state = if reasons.is_empty() { HealthState::Up } else { HealthState::Degraded };
+        Health { state, reason: reasons.join("; ") }
+    }
+}
+
+impl Watched {
+    fn new(now: MonoNs) -> Self {
+        Self { file: None, known: None, due: now, wait: FIRST, trouble: None }
+    }
+
+    /// Takes in what a look for its page found.
+    fn look(&mut self, found: Result<Option<OwnedFd>, Unread>, now: MonoNs) {
+        let denied = matches!(found, Err(Unread::Denied));
+        let words = "open files cannot be read: run as root or with CAP_SYS_PTRACE";
+        self.trouble = denied.then(|| words.to_owned());
+        self.file = found.unwrap_or_default();
+        if self.file.is_none() {
+            self.due = now.plus(self.wait);
+            self.wait = (self.wait * 2).min(LAST);
         }
-        if self.denied {
-            let separator = if reason.is_empty() { "" } else { "; " };
-            let _written = write!(
-                reason,
-                "{separator}the open files of some processes cannot be read: run as root or with CAP_SYS_PTRACE"
-            );
+    }
+
+    /// Takes in what was found in its page.
+    fn take(
+        &mut self,
+        id: ProcessId,
+        found: Result<Option<(u64, Page)>, Broken>,
+        process: &OwnedFd,
+        now: MonoNs,
+        out: &mut Vec<Fact>,
+    ) {
+        match found {
+            Ok(Some((sequence, page))) if inner_pid(process) == Some(page.pid) => {
+                self.known = Some((sequence, now));
+                self.trouble = (page.state == State::Off).then(|| page.reason.words(page.detail));
+                tell(id, &page, out);
+            }
+            // Inherited by a child, or handed on: it is another's.
+            Ok(Some(_)) => {
+                self.file = None;
+                self.due = now.plus(LAST);
+            }
+            Ok(None) => {
+                let silent = self.known.is_some_and(|(_, since)| now.since(since) >= SILENT);
+                if silent && self.trouble.is_none() {
+                    self.trouble = Some("the injected library no longer writes its page".to_owned());
+                }
+            }
+            Err(broken) => {
+                out.push(Fact::Discarded { reason: Discard::Garbage, count: 1 });
+                self.trouble = Some(words(broken));
+                self.due = now.plus(LAST);
+            }
         }
-        let state = match (&self.memory, reason.is_empty()) {
-            (None, _) => HealthState::Down,
-            (Some(_), true) => HealthState::Up,
-            (Some(_), false) => HealthState::Degraded,
-        };
-        if self.memory.is_none() {
-            "the kernel gives no memory files, by which those of others are known".clone_into(&mut reason);
-        }
-        Health { state, reason }
     }
 }
 
@@ -202,6 +209,8 @@ fn words(broken: Broken) -> String {
 
 #[cfg(test)]
 mod tests {
+    use warpmeter_core::identity::HostPid;
+
     use super::*;
 
     #[test]
@@ -213,14 +222,30 @@ mod tests {
     #[test]
     fn processes_without_a_page_are_asked_less_and_less_often() {
         let mut source = InjectSource::new("/proc".into());
-        let own = ProcessId { pid: warpmeter_core::identity::HostPid(std::process::id()), start: MonoNs(0) };
+        // No process has this pid.
+        let nobody = ProcessId { pid: HostPid(0), start: MonoNs(0) };
         let mut out = Vec::new();
         for second in 0..600 {
-            source.poll(&[own], MonoNs(second * SECOND), &mut out);
+            source.poll(&[nobody], MonoNs(second * SECOND), &mut out);
         }
         assert!(out.is_empty());
-        assert_eq!(source.processes[&own].wait, LAST);
+        assert_eq!(source.processes[&nobody].wait, LAST);
         source.poll(&[], MonoNs(700 * SECOND), &mut out);
         assert!(source.processes.is_empty(), "those that are gone are forgotten");
+    }
+
+    #[test]
+    fn troubles_are_counted_and_said_until_they_pass() {
+        let mut source = InjectSource::new("/proc".into());
+        for (pid, trouble) in [(1, Some("a")), (2, Some("b")), (3, Some("a")), (4, None)] {
+            let id = ProcessId { pid: HostPid(pid), start: MonoNs(0) };
+            let trouble = trouble.map(str::to_owned);
+            source.processes.insert(id, Watched { trouble, ..Watched::new(MonoNs(0)) });
+        }
+        let health = source.health();
+        assert_eq!(health.state, HealthState::Degraded);
+        assert_eq!(health.reason, "2 of the processes that use a GPU: a; 1 of the processes that use a GPU: b");
+        source.poll(&[], MonoNs(0), &mut Vec::new());
+        assert_eq!(source.health(), Health { state: HealthState::Up, reason: String::new() });
     }
 }

@@ -1,6 +1,6 @@
 //! Reads a page that anybody may have written.
 
-use crate::{BYTES, DEVICES, MAGIC, Reason, SHAPES, State, VERSION, WORDS, device, shape, word};
+use crate::{BYTES, DEVICES, MAGIC, Reason, SHAPES, State, VERSION, device, shape, word};
 
 /// A second, in nanoseconds.
 const SECOND: u64 = 1_000_000_000;
@@ -33,6 +33,8 @@ pub struct Page {
     pub discarded: u64,
     /// Nanoseconds of a CPU that the library's own thread took.
     pub cpu: u64,
+    /// Records summed.
+    pub records: u64,
     /// When it was written, in nanoseconds of the monotonic clock.
     pub written: u64,
     /// Devices with records.
@@ -111,114 +113,128 @@ pub enum Broken {
     Number(&'static str),
 }
 
+/// The words of a page; those beyond its end are 0.
+struct Words(Vec<u64>);
+
+impl Words {
+    fn at(&self, place: usize) -> u64 {
+        self.0.get(place).copied().unwrap_or_default()
+    }
+
+    fn at_most(&self, place: usize, most: u64, what: &'static str) -> Result<u64, Broken> {
+        let value = self.at(place);
+        if value <= most { Ok(value) } else { Err(Broken::Number(what)) }
+    }
+
+    /// The UUID that begins at `first`; none if it is 0.
+    fn uuid(&self, first: usize) -> Option<[u8; 16]> {
+        let mut bytes = [0; 16];
+        for (to, place) in bytes.as_chunks_mut().0.iter_mut().zip(first..) {
+            *to = self.at(place).to_le_bytes();
+        }
+        (bytes != [0; 16]).then_some(bytes)
+    }
+}
+
 impl Page {
-    /// Reads a page. All of its time is bounded by what has passed by its own account.
+    /// Reads a page. All of its times are bounded by what has passed by its own account.
     ///
     /// # Errors
     ///
-    /// What is the matter with the first that is.
+    /// The first thing that is wrong with it.
     pub fn read(bytes: &[u8]) -> Result<Self, Broken> {
         if bytes.len() != BYTES {
             return Err(Broken::Size);
         }
-        let words: Vec<u64> = bytes.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
-        let at = |place: usize| words.get(place).copied().unwrap_or_default();
-        debug_assert_eq!(words.len(), WORDS);
-        if at(word::MAGIC) != MAGIC {
+        let words = Words(bytes.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word)).collect());
+        if words.at(word::MAGIC) != MAGIC {
             return Err(Broken::Magic);
         }
-        if at(word::VERSION) != VERSION {
-            return Err(Broken::Version(at(word::VERSION)));
+        if words.at(word::VERSION) != VERSION {
+            return Err(Broken::Version(words.at(word::VERSION)));
         }
-        if at(word::SEQUENCE) % 2 == 1 {
+        if words.at(word::SEQUENCE) % 2 == 1 {
             return Err(Broken::Torn);
         }
-        let elapsed = at_most(at(word::ELAPSED), FOREVER, "elapsed")?;
-        let devices = (0..DEVICES).map(|n| Device::read(&|place| at(device::first(n) + place), n, &at, elapsed));
+        let elapsed = words.at_most(word::ELAPSED, FOREVER, "elapsed")?;
+        let devices = (0..DEVICES).map(|number| Device::read(&words, number, elapsed));
         Ok(Self {
-            pid: at_most(at(word::PID), u64::from(u32::MAX), "pid")?,
-            state: State::numbered(at(word::STATE)).ok_or(Broken::Number("state"))?,
-            reason: Reason::numbered(at(word::REASON)).ok_or(Broken::Number("reason"))?,
-            detail: at(word::DETAIL),
+            pid: words.at_most(word::PID, u32::MAX.into(), "pid")?,
+            state: State::numbered(words.at(word::STATE)).ok_or(Broken::Number("state"))?,
+            reason: Reason::numbered(words.at(word::REASON)).ok_or(Broken::Number("reason"))?,
+            detail: words.at(word::DETAIL),
             elapsed,
-            sampled: at_most(at(word::SAMPLED), elapsed, "sampled")?,
-            dropped: at(word::DROPPED),
-            discarded: at(word::DISCARDED),
-            cpu: at_most(at(word::CPU), elapsed.saturating_add(SLACK), "cpu")?,
-            written: at(word::WRITTEN),
+            sampled: words.at_most(word::SAMPLED, elapsed, "sampled")?,
+            dropped: words.at(word::DROPPED),
+            discarded: words.at(word::DISCARDED),
+            cpu: words.at_most(word::CPU, elapsed + SLACK, "cpu")?,
+            records: words.at(word::RECORDS),
+            written: words.at(word::WRITTEN),
             devices: devices.filter_map(Result::transpose).collect::<Result<_, _>>()?,
         })
     }
 }
 
 impl Device {
-    /// Reads a device by its own words, and its shapes by all; none if it has no name.
-    fn read(
-        at: &dyn Fn(usize) -> u64,
-        number: usize,
-        all: &dyn Fn(usize) -> u64,
-        elapsed: u64,
-    ) -> Result<Option<Self>, Broken> {
-        let Some(uuid) = uuid(at, device::UUID) else { return Ok(None) };
-        let longest = elapsed.saturating_add(SLACK);
-        let sum = longest.saturating_mul(CONCURRENT);
-        let copied = |first: usize| {
-            let nanos = at_most(at(first + 2), sum, "copies")?;
-            Ok(Copied { count: at(first), bytes: at(first + 1), nanos })
+    /// Reads a device of a library that has been there for `elapsed`; none if it has no name.
+    fn read(words: &Words, number: usize, elapsed: u64) -> Result<Option<Self>, Broken> {
+        let first = device::first(number);
+        let Some(uuid) = words.uuid(first + device::UUID) else { return Ok(None) };
+        let longest = elapsed + SLACK;
+        let all = longest.saturating_mul(CONCURRENT);
+        let copied = |place: usize| {
+            let nanos = words.at_most(first + place + 2, all, "copies")?;
+            Ok(Copied { count: words.at(first + place), bytes: words.at(first + place + 1), nanos })
         };
-        let capability = at(device::CAPABILITY);
-        let half = |shift: u32, what| u32::try_from(capability >> shift & 0xffff_ffff).map_err(|_wide| Broken::Number(what));
-        let nanos = at_most(at(device::NANOS), sum, "kernels")?;
-        let busy = at_most(at(device::BUSY), longest.min(nanos), "busy")?;
+        let capability = words.at(first + device::CAPABILITY);
+        let kernels = words.at(first + device::KERNELS);
+        let nanos = words.at_most(first + device::NANOS, all, "kernels")?;
+        let busy = words.at_most(first + device::BUSY, longest.min(nanos), "busy")?;
         Ok(Some(Self {
             uuid,
-            mig: self::uuid(at, device::MIG),
-            capability: (half(32, "capability")?, half(0, "capability")?),
+            mig: words.uuid(first + device::MIG),
+            capability: (half(capability >> 32), half(capability)),
             busy,
-            ran: at_most(at(device::RAN), busy, "ran")?,
-            interrupted: at_most(at(device::INTERRUPTED), at(device::KERNELS), "interrupted")?,
-            kernels: at(device::KERNELS),
+            ran: words.at_most(first + device::RAN, busy, "ran")?,
+            interrupted: words.at_most(first + device::INTERRUPTED, kernels, "interrupted")?,
+            kernels,
             nanos,
             copies: [copied(device::TO_DEVICE)?, copied(device::TO_HOST)?, copied(device::OTHER)?],
             set: copied(device::SET)?,
-            late: at_most(at(device::LATE), sum, "late")?,
-            unshaped: at_most(at(device::UNSHAPED), nanos, "unshaped")?,
-            shapes: shapes(number, all, nanos)?,
+            late: words.at_most(first + device::LATE, all, "late")?,
+            unshaped: words.at_most(first + device::UNSHAPED, nanos, "unshaped")?,
+            shapes: shapes(words, number, nanos)?,
         }))
     }
 }
 
-/// The shapes of device `number`, whose kernels took `nanos` together.
-fn shapes(number: usize, all: &dyn Fn(usize) -> u64, nanos: u64) -> Result<Vec<Shape>, Broken> {
+/// The shapes of a device, whose kernels took `nanos` together.
+fn shapes(words: &Words, number: usize, nanos: u64) -> Result<Vec<Shape>, Broken> {
     let mut left = nanos;
     let mut shapes = Vec::new();
-    for n in 0..SHAPES {
-        let at = |place: usize| all(shape::first(number, n) + place);
-        let launch = at(shape::LAUNCH);
+    for first in (0..SHAPES).map(|at| shape::first(number, at)) {
+        let launch = words.at(first + shape::LAUNCH);
         if launch == 0 {
             break;
         }
-        left = left.checked_sub(at(shape::NANOS)).ok_or(Broken::Number("shapes"))?;
-        let bits = |shift: u32, mask: u64| u32::try_from(launch >> shift & mask).unwrap_or(u32::MAX);
+        let nanos = words.at_most(first + shape::NANOS, left, "shapes")?;
+        left -= nanos;
         shapes.push(Shape {
-            block: bits(0, 0xffff),
-            registers: bits(16, 0xffff),
-            shared: bits(32, 0xffff_ffff),
-            kernels: at(shape::KERNELS),
-            nanos: at(shape::NANOS),
+            block: half(launch & 0xffff),
+            registers: half(launch >> 16 & 0xffff),
+            shared: half(launch >> 32),
+            kernels: words.at(first + shape::KERNELS),
+            nanos,
         });
     }
     Ok(shapes)
 }
 
-fn uuid(at: &dyn Fn(usize) -> u64, first: usize) -> Option<[u8; 16]> {
-    let mut bytes = [0; 16];
-    for (to, place) in bytes.as_chunks_mut().0.iter_mut().zip([first, first + 1]) {
-        *to = at(place).to_le_bytes();
-    }
-    (bytes != [0; 16]).then_some(bytes)
+/// The lower half of a word.
+const fn half(word: u64) -> u32 {
+    let [a, b, c, d, ..] = word.to_le_bytes();
+    u32::from_le_bytes([a, b, c, d])
 }
 
-fn at_most(value: u64, most: u64, what: &'static str) -> Result<u64, Broken> {
-    if value <= most { Ok(value) } else { Err(Broken::Number(what)) }
-}
+#[cfg(test)]
+mod tests;
