@@ -41,7 +41,7 @@ fn pages_that_cannot_be_are_said_and_cost_the_others_nothing() {
     let mut holders = Vec::new();
     // Nothing, too little, noise, another version, one that never stands still, and more time than there was.
     let files = [BYTES, 100, BYTES, BYTES, BYTES, BYTES].map(memory);
-    files[2].write_all_at(&[0xa5; BYTES], 0).unwrap();
+    files[2].write_all_at(&vec![0xa5; BYTES], 0).unwrap();
     put(&files[3], &[HEAD[0], (word::VERSION, 77)]);
     put(&files[4], &HEAD);
     put(&files[4], &[(word::SEQUENCE, 1)]);

@@ -81,7 +81,7 @@ fn begin() {
             cpu: 0,
             written: worker::clock(ClockId::Monotonic),
         };
-        let mut words = Box::new([0; WORDS]);
+        let mut words = vec![0; WORDS];
         Sums::default().write(&told, &mut words);
         page.publish(&words);
     }

@@ -43,8 +43,8 @@ impl Shared {
         self.file.as_raw_fd()
     }
 
-    /// Puts words in place of those that are there. Called by one thread at a time.
-    pub(crate) fn publish(&self, words: &[u64; WORDS]) {
+    /// Puts the words of a page in place of those that are there. Called by one thread at a time.
+    pub(crate) fn publish(&self, words: &[u64]) {
         let sequence = self.begin();
         for (place, value) in words.iter().enumerate().filter(|(place, _)| *place != word::SEQUENCE) {
             self.word(place).store(value.to_le(), Ordering::Relaxed);

@@ -1,6 +1,6 @@
 //! What records come to, by device.
 
-use warpmeter_inject_page::{DEVICES, MAGIC, Reason, SHAPES, State, VERSION, WORDS, device, shape, word};
+use warpmeter_inject_page::{DEVICES, MAGIC, Reason, SHAPES, State, VERSION, device, shape, word};
 
 use crate::record::{Launch, Record, What};
 use crate::typical::Typical;
@@ -118,7 +118,7 @@ impl Sums {
     }
 
     /// All of it as the words of a page, but for the sequence.
-    pub(crate) fn write(&self, told: &Told, words: &mut [u64; WORDS]) {
+    pub(crate) fn write(&self, told: &Told, words: &mut [u64]) {
         let mut put = |place: usize, value: u64| {
             if let Some(word) = words.get_mut(place) {
                 *word = value;
@@ -207,7 +207,7 @@ impl Device {
 
 #[cfg(test)]
 mod tests {
-    use warpmeter_inject_page::{BYTES, Page, Shape};
+    use warpmeter_inject_page::{BYTES, Page, Shape, WORDS};
 
     use super::*;
 
@@ -238,7 +238,7 @@ mod tests {
             cpu: 4,
             written: 5,
         };
-        let mut words = Box::new([0; WORDS]);
+        let mut words = vec![0; WORDS];
         sums.write(&told, &mut words);
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         assert_eq!(bytes.len(), BYTES);

@@ -46,7 +46,7 @@ pub(crate) struct Worker {
     sampled: u64,
     dropped: u64,
     sums: Sums,
-    words: Box<[u64; WORDS]>,
+    words: Vec<u64>,
 }
 
 /// Why the thread ends.
@@ -75,7 +75,7 @@ impl Worker {
             sampled: 0,
             dropped: 0,
             sums: Sums::default(),
-            words: Box::new([0; WORDS]),
+            words: vec![0; WORDS],
         }
     }
 

@@ -64,14 +64,14 @@ fn looked_at(file: &OwnedFd) -> rustix::io::Result<((u32, u32), u64, u64)> {
     Ok(((found.stx_dev_major, found.stx_dev_minor), found.stx_ino, found.stx_size))
 }
 
-/// The page that stands in a file, with its sequence; none if that is `known` already.
-pub(super) fn read(file: &OwnedFd, known: Option<u64>, buffer: &mut [u8; BYTES]) -> Result<Option<(u64, Page)>, Broken> {
+/// The page that stands in a file, with its sequence; none if that is `known` already. `buffer` is as long as a page.
+pub(super) fn read(file: &OwnedFd, known: Option<u64>, buffer: &mut [u8]) -> Result<Option<(u64, Page)>, Broken> {
     for _ in 0..TRIES {
         let before = sequence(file)?;
         if known == Some(before) {
             return Ok(None);
         }
-        if pread(file, &mut buffer[..], 0).map_err(|_errno| Broken::Size)? != BYTES {
+        if pread(file, &mut *buffer, 0).map_err(|_errno| Broken::Size)? != BYTES {
             return Err(Broken::Size);
         }
         if before.is_multiple_of(2) && sequence(file)? == before {
@@ -126,7 +126,7 @@ mod tests {
     #[test]
     fn only_memory_as_long_as_a_page_is_opened_and_read() {
         let memory = Memory::new().unwrap();
-        let mut buffer = [0; BYTES];
+        let mut buffer = vec![0; BYTES];
         let short = file(BYTES - 8);
         assert!(memory.find(&own()).unwrap().is_none());
         drop(short);

@@ -42,19 +42,19 @@ pub struct InjectSource {
     proc: PathBuf,
     memory: Option<Memory>,
     processes: BTreeMap<ProcessId, Watched>,
-    buffer: Box<[u8; BYTES]>,
+    buffer: Vec<u8>,
 }
 
 impl InjectSource {
     /// A source that has read nothing yet; `proc` is the root of the host's process file system.
     pub fn new(proc: PathBuf) -> Self {
-        Self { proc, memory: Memory::new(), processes: BTreeMap::new(), buffer: Box::new([0; BYTES]) }
+        Self { proc, memory: Memory::new(), processes: BTreeMap::new(), buffer: vec![0; BYTES] }
     }
 
     /// Reads the pages of the processes that use a GPU now, and appends what is new.
     ///
-    /// A process is opened by its pid, which another can have by then for one round: the fold then finds no such process,
-    /// or the page is not that one's.
+    /// A process is found by its pid. Where another has that by then, its first second can be taken for the old one's:
+    /// `users` of the next round no longer has the old one.
     pub fn poll(&mut self, users: &[ProcessId], now: MonoNs, out: &mut Vec<Fact>) {
         self.processes.retain(|id, _| users.contains(id));
         let Some(memory) = self.memory else { return };
@@ -130,9 +130,12 @@ impl Watched {
                 self.due = now.plus(LAST);
             }
             Ok(None) => {
-                let silent = self.known.is_some_and(|(_, since)| now.since(since) >= SILENT);
-                if silent && self.trouble.is_none() {
-                    self.trouble = Some("the injected library no longer writes its page".to_owned());
+                if self.known.is_some_and(|(_, since)| now.since(since) >= SILENT) {
+                    let words = "the injected library no longer writes its page";
+                    self.trouble.get_or_insert_with(|| words.to_owned());
+                    // It may run another program by now, which has a page of its own.
+                    self.file = None;
+                    self.due = now.plus(SILENT);
                 }
             }
             Err(broken) => {
@@ -232,6 +235,18 @@ mod tests {
         assert_eq!(source.processes[&nobody].wait, LAST);
         source.poll(&[], MonoNs(700 * SECOND), &mut out);
         assert!(source.processes.is_empty(), "those that are gone are forgotten");
+    }
+
+    #[test]
+    fn a_library_that_no_longer_writes_is_said_and_looked_for_anew() {
+        let id = ProcessId { pid: HostPid(std::process::id()), start: MonoNs(0) };
+        let process = directory_of("/proc".as_ref(), id).unwrap();
+        let mut watched = Watched { known: Some((2, MonoNs(0))), ..Watched::new(MonoNs(0)) };
+        watched.take(id, Ok(None), &process, MonoNs(SILENT - 1), &mut Vec::new());
+        assert_eq!((watched.trouble.as_deref(), watched.due), (None, MonoNs(0)));
+        watched.take(id, Ok(None), &process, MonoNs(SILENT), &mut Vec::new());
+        assert_eq!(watched.trouble.as_deref(), Some("the injected library no longer writes its page"));
+        assert!(watched.file.is_none() && watched.due == MonoNs(2 * SILENT));
     }
 
     #[test]
