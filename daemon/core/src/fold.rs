@@ -505,10 +505,10 @@ impl Fold {
         let owners: BTreeSet<&Owner> = ledger.owners().collect();
         let recently = self.now.minus(self.settings.retain);
         self.habits.retain(|(owner, _), _| owners.contains(owner));
+        self.injections.retain(&self.roster, |owner| owners.contains(owner), recently);
         self.watched.retain(|(owner, _), watched| owners.contains(owner) || watched.since > recently);
         self.memory.retain(|(owner, _), _| owners.contains(owner));
 
-        self.injections.forget(&self.roster);
         self.roster.forget(self.watermark);
         let open = self
             .gpus

@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::identity::{DeviceId, ProcessId};
 use crate::occupancy::{Launch, Limits, occupancy};
+use crate::time::{MonoNs, SECOND};
 
-/// By how much a device's time may exceed that which passed between two looks: its clock is another, and kernels that
-/// were begun before end now.
-const SLACK: u64 = 2 * crate::time::SECOND;
+/// By how much sums may exceed the time that passed: a device's clock is another, and a process's start is known to 10 ms.
+const SLACK: u64 = 2 * SECOND;
 
 /// Sums of one process on one device, since the library began in it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -114,18 +114,29 @@ impl InjectedTotals {
 }
 
 impl Injected {
-    /// What was added since `before`, or since the library began if that is none or any sum is less than then: then it
-    /// has begun anew. None if more was added than can have been.
-    pub fn grown(&self, before: Option<&Self>) -> Option<InjectedTotals> {
-        let before = before.filter(|before| self.sums.since(&before.sums).is_some());
-        let sums = before.map_or(self.sums, |before| self.sums.since(&before.sums).unwrap_or(self.sums));
-        let possible = sums.busy <= sums.elapsed.saturating_add(SLACK)
+    /// What was added since the last word and when that was; since the library began if there was none, or if any sum is
+    /// less than then: it has begun anew. None if that cannot be.
+    ///
+    /// More can be added than the time that passed meanwhile: records come when the driver hands them over, which can be
+    /// much later. So it is the sums that are bounded, by the process's life or by the time since the last word.
+    pub fn grown(&self, before: Option<(&Self, MonoNs)>, now: MonoNs) -> Option<InjectedTotals> {
+        let sums = &self.sums;
+        let life = now.since(self.process.start);
+        let (before, added, room) = match before {
+            None => (None, *sums, life),
+            Some((before, at)) => match sums.since(&before.sums) {
+                Some(added) => (Some(before), added, life),
+                None => (None, *sums, now.since(at)),
+            },
+        };
+        let possible = sums.elapsed <= room.saturating_add(SLACK)
             && sums.sampled <= sums.elapsed
-            && sums.ran <= sums.busy.saturating_add(SLACK)
-            && sums.busy <= sums.kernel.saturating_add(SLACK);
+            && sums.busy <= sums.elapsed.saturating_add(SLACK)
+            && sums.busy <= sums.kernel
+            && sums.ran <= sums.busy;
         possible.then(|| {
             let (shaped, theoretical) = self.theoretical(before);
-            InjectedTotals { sums, shaped, theoretical }
+            InjectedTotals { sums: added, shaped, theoretical }
         })
     }
 

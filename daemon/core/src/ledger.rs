@@ -9,7 +9,6 @@ use std::sync::Arc;
 use crate::explain::Why;
 use crate::habit::Habit;
 use crate::identity::{DeviceId, Owner};
-use crate::injected::InjectedTotals;
 use crate::lengths::GapLengths;
 use crate::price::{Money, Price};
 use crate::probe::{Asked, Calls};
@@ -91,8 +90,6 @@ pub struct Account {
     pub calls: Option<Asked>,
     /// Its gaps on the device that have ended, from then on.
     pub gaps: Option<Arc<GapLengths>>,
-    /// What libraries that were injected into its processes have summed, if any were.
-    pub injected: Option<InjectedTotals>,
     /// Evidence of allocated nanoseconds.
     pub allocation_evidence: [u64; Evidence::COUNT],
     /// Evidence of used nanoseconds.
@@ -276,12 +273,6 @@ impl Ledger {
         for gap in calls.gaps.iter().filter(|gap| gap.ended > 0 || gap.lasted > 0) {
             Arc::make_mut(lengths).add(gap);
         }
-    }
-
-    /// Adds what an injected library has summed.
-    pub fn post_injected(&mut self, owner: &Owner, device: &DeviceId, grown: &InjectedTotals) {
-        let account = self.accounts.entry(owner.clone()).or_default().entry(device.clone()).or_default();
-        account.injected.get_or_insert_default().add(grown);
     }
 
     /// Every owner that has accounts.

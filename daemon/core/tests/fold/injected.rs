@@ -1,13 +1,14 @@
 //! What injected libraries say: whose it is, and that nothing else changes for it.
 
 use warpmeter_core::fact::{Discard, Fact, GrantPart, Source};
-use warpmeter_core::identity::{DeviceId, GpuId, HostPid, ProcessId};
+use warpmeter_core::fold::Fold;
+use warpmeter_core::identity::{DeviceId, GpuId, HostPid, MigId, ProcessId};
 use warpmeter_core::injected::{Injected, Shape, Sums};
 use warpmeter_core::time::{MonoNs, SECOND};
 use warpmeter_core::view::AccountView;
 
 use crate::cases::{G, Node};
-use crate::node::{gpu, pod, pods, process, settings, whole};
+use crate::node::{gpu, inventory, part, pod, pods, process, reading, sample, settings, tick, whole};
 
 /// The sums of a process that started at 2, on a device: the library's seconds, and milliseconds with kernels.
 fn told(pid: u32, device: &str, seconds: u64, busy_ms: u64) -> Fact {
@@ -63,8 +64,19 @@ fn what_a_library_sums_is_its_processs_owners_and_no_part_of_the_ledgers() {
 
 #[test]
 fn of_a_library_that_was_there_before_only_what_it_adds_counts() {
-    let node = run(&[(1, told(7, G, 100, 40_000)), (2, told(7, G, 101, 40_500))]);
-    let found = node.account("p").injected.unwrap();
+    // The daemon starts ten seconds after the process.
+    let mut fold = Fold::new(settings());
+    let begin = 10 * SECOND;
+    fold.apply(sample(begin, Source::Nvidia, inventory(&[gpu(G)])));
+    fold.apply(sample(begin, Source::Pods, pods(&[pod("p", &[(whole(G), GrantPart::Whole)])], &[])));
+    fold.apply(sample(begin, Source::Host, process(7, 2, "p")));
+    for (second, busy) in [(11, 4_000), (12, 4_500)] {
+        let (start, end) = ((second - 1) * SECOND, second * SECOND);
+        fold.apply(sample(end, Source::Nvidia, reading(G, start, end, vec![part(None, Some(50), &[7])])));
+        fold.apply(sample(end, Source::Inject, told(7, G, second - 2, busy)));
+    }
+    let view = fold.apply(tick(15 * SECOND)).unwrap();
+    let found = view.accounts[0].injected.unwrap();
     assert_eq!((found.sums.elapsed, found.sums.busy, found.shaped), (SECOND, 500_000_000, 500_000_000));
 }
 
@@ -77,14 +89,34 @@ fn a_library_that_begins_anew_in_its_process_adds_all_that_it_has() {
 
 #[test]
 fn what_cannot_be_is_left_out_and_counted() {
+    let mut divided = told(7, G, 2, 900);
+    if let Fact::Injected(told) = &mut divided {
+        told.device.mig = Some(MigId::new("MIG-1"));
+    }
     let node = run(&[
         (1, told(7, G, 1, 400)),
-        // Three seconds and more in one; a process that nobody knows; a device that is not there.
-        (2, told(7, G, 2, 4_000)),
+        // More than there was; a process that nobody knows; devices that are not there.
+        (2, told(7, G, 2, 5_000)),
         (2, told(9, G, 2, 900)),
         (3, told(7, "GPU-elsewhere", 2, 900)),
+        (3, divided),
     ]);
     assert_eq!(node.account("p").injected.unwrap().sums.busy, 400_000_000);
     let counts = [Discard::Range, Discard::Late, Discard::DeviceId].map(|reason| discarded(&node, reason));
-    assert_eq!(counts, [1, 1, 1]);
+    assert_eq!(counts, [1, 1, 2]);
+}
+
+#[test]
+fn a_device_that_a_process_only_names_has_no_account_of_its_owner() {
+    let mut node = Node::new(settings(), &[gpu(G), gpu("GPU-other")]);
+    node.put(2, Source::Pods, pods(&[pod("p", &[(whole(G), GrantPart::Whole)])], &[]));
+    node.put(3, Source::Host, process(7, 2, "p"));
+    for second in 1..=4 {
+        node.second(second, Some(50), &[7]);
+        node.put(second * SECOND, Source::Inject, told(7, "GPU-other", second, 100 * second));
+    }
+    node.tick(6);
+    let named: Vec<_> = node.view.accounts.iter().map(|account| account.device.gpu.as_str()).collect();
+    assert_eq!(named, [G]);
+    assert_eq!(node.account("p").injected, None);
 }
