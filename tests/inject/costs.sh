@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # What the injected library costs, as a table.
 #
-# usage: tests/inject.sh [ROUNDS] [SECONDS]          on the simulated driver: 5 rounds of 12 seconds by default
-#        tests/inject.sh real ROUNDS COMMAND…        on a real GPU: how long COMMAND takes without and with it
+# usage: tests/inject/costs.sh [ROUNDS] [SECONDS]          on the simulated driver: 5 rounds of 12 seconds by default
+#        tests/inject/costs.sh real ROUNDS COMMAND…        on a real GPU: how long COMMAND takes without and with it
 #
 # On the simulated driver a program launches kernels as fast as it can, 500 between two waits. Records cost there what
 # the simulator's own CUPTI takes, not NVIDIA's; what the table has of this library is its own: the time of its thread
 # by its own account, and memory. Only the second form says what a program loses.
 set -euo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../.."
 target=${CARGO_TARGET_DIR:-target}
 release=$target/release
 library=${WARPMETER_INJECT_LIBRARY:-$release/libwarpmeter_inject.so}
@@ -25,7 +25,7 @@ trap 'rm -rf "$work"' EXIT
 if [ "${1:-}" = real ]; then
   rounds=$2
   shift 2
-  [ -f "$library" ] || { echo "inject.sh: no $library: cargo build --release -p warpmeter-inject" >&2; exit 1; }
+  [ -f "$library" ] || { echo "costs.sh: no $library: cargo build --release -p warpmeter-inject" >&2; exit 1; }
   for ((round = 0; round < rounds; round++)); do
     for how in without 1/1 1/10; do
       begin=$(date +%s%N)
