@@ -9,7 +9,7 @@
 //! - what it needs is looked up before it is used, and where something is missing it does nothing;
 //! - a forked child neither sums nor writes.
 //!
-//! A record's way: [`entry`] lends CUPTI a buffer and takes it back · `pool` holds them · `worker` takes the full ones
+//! A record's way: `entry` lends CUPTI a buffer and takes it back · `pool` holds them · `worker` takes the full ones
 //! in turn and iterates over their records · `record` reads one · `sums` adds it up, with `union` for the time in which
 //! any kernel ran and `typical` for kernels that were interrupted · `shared` hands the sums over.
 //! `sys` makes the calls; `plan` says in which seconds records are wanted; `process` watches for forks and the end.
