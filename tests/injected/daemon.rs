@@ -24,8 +24,10 @@ fn pods_that_share_a_device_are_told_apart_from_inside_as_from_outside() {
         "[[device]]\nid = {gpu:?}\nreplicas = 2\n{}",
         cgroup::pods(&[("a", &places[0], &gpu), ("b", &places[1], &gpu)])
     ));
-    let words = ["hog --kernel-us 200 --block 256", "trainer --kernels 30 --kernel-us 150 --host-us 6000 --block 96"];
-    let mut daemon = Daemon::start(&sim, &format!("{pods}[inject]\nenabled = true\n[metrics]\nlevel = \"full\"\n"));
+    let words =
+        ["hog --kernel-us 200 --block 256", "trainer --kernels 30 --kernel-us 150 --host-us 6000 --block 96"];
+    let mut daemon =
+        Daemon::start(&sim, &format!("{pods}[inject]\nenabled = true\n[metrics]\nlevel = \"full\"\n"));
     daemon.when("the device", |metrics| metrics.sum("warpmeter_gpu_up", &[]) > 0.5);
     let [a, b] = [0, 1].map(|n| {
         Program::spawn(&mut command(&sim, Some(&places[n].procs), words[n], "1/1", "libcupti.so.12"))
@@ -37,7 +39,10 @@ fn pods_that_share_a_device_are_told_apart_from_inside_as_from_outside() {
         let elapsed = of(&metrics, "injected_elapsed_seconds", pod);
         let ran = of(&metrics, "injected_ran_seconds", pod);
         let used = of(&metrics, "gpu_used_seconds", pod);
-        println!("{pod}: ran {ran:.3} s by its library, used {used:.3} s by the daemon, {:.3} s by the log in the end", busy[&program.pid]);
+        println!(
+            "{pod}: ran {ran:.3} s by its library, used {used:.3} s by the daemon, {:.3} s by the log in the end",
+            busy[&program.pid]
+        );
         // The log is of a little more time than the last page.
         assert_near(pod, ran, busy[&program.pid] * elapsed / (elapsed + 1.0), 0.15);
         assert!((of(&metrics, "injected_sampled_seconds", pod) - elapsed).abs() < 1e-6, "all of the time");
@@ -62,8 +67,10 @@ fn nothing_is_read_unless_it_is_asked_for() {
     let sim = Sim::new(GPU);
     let _program = super::injected(&sim, "trainer --kernel-us 300 --host-us 2000");
     let daemon = Daemon::start(&sim, "[metrics]\nlevel = \"full\"\n");
-    let metrics = daemon.when("windows", |metrics| metrics.sum("warpmeter_gpu_profiled_seconds_total", &[]) > 4.0);
+    let metrics =
+        daemon.when("windows", |metrics| metrics.sum("warpmeter_gpu_profiled_seconds_total", &[]) > 4.0);
     assert_eq!(metrics.all("warpmeter_source_up", &[("source", "inject")]).count(), 0);
-    let status = daemon.until_status("the program", |status| !status["others"].as_array().unwrap().is_empty());
+    let status =
+        daemon.until_status("the program", |status| !status["others"].as_array().unwrap().is_empty());
     assert!(!status.to_string().contains("\"injected\""), "{status}");
 }

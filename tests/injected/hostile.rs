@@ -61,7 +61,13 @@ fn pages_that_cannot_be_are_said_and_cost_the_others_nothing() {
             (device::first(0) + device::NANOS, u64::MAX),
         ],
     );
-    let honest = Program::spawn(&mut command(&sim, None, "trainer --kernel-us 300 --host-us 2000", "1/1", "libcupti.so.12"));
+    let honest = Program::spawn(&mut command(
+        &sim,
+        None,
+        "trainer --kernel-us 300 --host-us 2000",
+        "1/1",
+        "libcupti.so.12",
+    ));
     let daemon = Daemon::start(&sim, "[inject]\nenabled = true\n[metrics]\nlevel = \"full\"\n");
     let status = daemon.until_status("what is the matter with each", |status| {
         let sources = status["sources"].as_array().unwrap();
@@ -74,11 +80,14 @@ fn pages_that_cannot_be_are_said_and_cost_the_others_nothing() {
     });
     assert!(status["others"].as_array().is_some());
     daemon.when("each of them counted", |metrics| {
-        metrics.sum("warpmeter_source_values_discarded_total", &[("source", "inject"), ("reason", "garbage")]) > 4.0
+        metrics.sum("warpmeter_source_values_discarded_total", &[("source", "inject"), ("reason", "garbage")])
+            > 4.0
     });
     daemon.until_status("the honest one's sums", |status| {
         let others = status["others"].as_array().unwrap();
-        others.iter().any(|account| account["injected"]["kernels"].as_u64().is_some_and(|kernels| kernels > 0))
+        others
+            .iter()
+            .any(|account| account["injected"]["kernels"].as_u64().is_some_and(|kernels| kernels > 0))
     });
     drop(honest);
     assert_conserved(&daemon.scrape());
@@ -87,7 +96,13 @@ fn pages_that_cannot_be_are_said_and_cost_the_others_nothing() {
 #[test]
 fn another_processes_page_is_not_taken_for_its_own() {
     let sim = Sim::new(GPU);
-    let honest = Program::spawn(&mut command(&sim, None, "trainer --kernel-us 300 --host-us 2000", "1/1", "libcupti.so.12"));
+    let honest = Program::spawn(&mut command(
+        &sim,
+        None,
+        "trainer --kernel-us 300 --host-us 2000",
+        "1/1",
+        "libcupti.so.12",
+    ));
     let page = warpmeter_tests::wait::until("a page", || super::file(honest.pid));
     let thief = holder(&sim, &File::open(page).unwrap());
     let daemon = Daemon::start(&sim, "[inject]\nenabled = true\n");

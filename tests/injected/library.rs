@@ -12,15 +12,20 @@ use super::{GPU, after, assert_near, command, file, inject, injected, only, seco
 #[test]
 fn a_program_alone_on_its_device_is_summed_as_the_log_has_it() {
     let sim = Sim::alone(GPU);
-    let words = "trainer --kernels 20 --kernel-us 300 --host-us 4000 --upload-kib 1024 --block 128 --shared 4096";
+    let words =
+        "trainer --kernels 20 --kernel-us 300 --host-us 4000 --upload-kib 1024 --block 128 --shared 4096";
     let program = injected(&sim, words);
     let page = after(&program, 4);
     let device = only(&page);
     assert_near("busy", seconds(device.busy), truth(&sim, &program, &page), 0.01);
-    assert_eq!((page.state, page.reason, page.dropped, page.discarded), (State::Sampling, Reason::None, 0, 0));
+    assert_eq!(
+        (page.state, page.reason, page.dropped, page.discarded),
+        (State::Sampling, Reason::None, 0, 0)
+    );
     assert_eq!((device.ran, device.interrupted, device.late, device.unshaped), (device.busy, 0, 0, 0));
     assert_eq!(device.nanos, device.kernels * 300_000, "every kernel as long as it is");
-    let shape = Shape { block: 128, registers: 32, shared: 4096, kernels: device.kernels, nanos: device.nanos };
+    let shape =
+        Shape { block: 128, registers: 32, shared: 4096, kernels: device.kernels, nanos: device.nanos };
     assert_eq!(device.shapes, [shape]);
     let [to_device, to_host, other] = device.copies;
     assert_eq!((to_device.bytes, to_host.count, other.count), (to_device.count << 20, 0, 0));
@@ -41,14 +46,21 @@ fn kernels_that_overlap_in_streams_of_a_process_count_once_as_busy_time() {
 fn two_and_three_processes_that_take_turns_ran_for_as_long_as_the_log_has_it() {
     for count in [2, 3] {
         let sim = Sim::alone(GPU);
-        let words = ["hog --kernel-us 200", "trainer --kernels 30 --kernel-us 150 --host-us 3000", "hog --kernel-us 90 --duty 0.5"];
+        let words = [
+            "hog --kernel-us 200",
+            "trainer --kernels 30 --kernel-us 150 --host-us 3000",
+            "hog --kernel-us 90 --duty 0.5",
+        ];
         let programs: Vec<Program> = words[..count].iter().map(|words| injected(&sim, words)).collect();
         for (program, words) in programs.iter().zip(words) {
             let page = after(program, 5);
             let (device, truth) = (only(&page), truth(&sim, program, &page));
             assert_near(&format!("{count} processes, ran: {words}"), seconds(device.ran), truth, 0.03);
             println!("{count} processes, busy: {words}: {:.4} s of {truth:.4} s", seconds(device.busy));
-            assert!(device.busy > device.ran && device.interrupted > 0, "its kernels span others' turns: {device:?}");
+            assert!(
+                device.busy > device.ran && device.interrupted > 0,
+                "its kernels span others' turns: {device:?}"
+            );
         }
     }
 }
@@ -56,7 +68,10 @@ fn two_and_three_processes_that_take_turns_ran_for_as_long_as_the_log_has_it() {
 #[test]
 fn processes_under_mps_are_busy_for_as_long_as_the_log_has_it() {
     let sim = Sim::alone(&format!("{GPU}\nmps = true"));
-    let words = ["hog --kernel-us 400 --sm 40 --duty 0.7", "trainer --kernels 20 --kernel-us 300 --sm 40 --host-us 4000"];
+    let words = [
+        "hog --kernel-us 400 --sm 40 --duty 0.7",
+        "trainer --kernels 20 --kernel-us 300 --sm 40 --host-us 4000",
+    ];
     let programs = words.map(|words| injected(&sim, words));
     for (program, words) in programs.iter().zip(words) {
         let page = after(program, 5);
@@ -153,7 +168,8 @@ fn a_child_of_a_fork_has_no_page_and_does_not_write_to_its_parents() {
     inject(&mut command, &sim, "1/1", "libcupti.so.12");
     let mut parent = command.spawn().unwrap();
     let mut line = String::new();
-    std::io::BufRead::read_line(&mut std::io::BufReader::new(parent.stdout.take().unwrap()), &mut line).unwrap();
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(parent.stdout.take().unwrap()), &mut line)
+        .unwrap();
     let child: u32 = line.trim().parse().unwrap();
     let page = wait::until("the parent's page", || file(parent.id()));
     // The handler runs in the child, after the parent has gone on.

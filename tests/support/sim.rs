@@ -81,7 +81,8 @@ impl Sim {
     pub fn install_inject(&self) -> PathBuf {
         let to = self.libraries().join("libwarpmeter_inject.so");
         let from = [built(), built().join("..")].map(|place| place.join("libwarpmeter_inject.so"));
-        let from = from.iter().find(|path| path.is_file()).expect("the injected library is built with the tests");
+        let from =
+            from.iter().find(|path| path.is_file()).expect("the injected library is built with the tests");
         // Once: programs may have it mapped.
         if !to.exists() {
             std::fs::copy(from, &to).unwrap();

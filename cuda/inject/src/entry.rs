@@ -15,11 +15,11 @@ use warpmeter_inject_page::{Reason, State, WORDS};
 
 use crate::plan::{self, Plan};
 use crate::pool::{Pool, SIZE};
+use crate::process;
 use crate::shared::Shared;
 use crate::sums::{Sums, Told};
 use crate::sys::{Cupti, Off};
 use crate::worker::{self, Worker};
-use crate::process;
 
 /// All that the library has, once it has begun.
 #[derive(Debug)]

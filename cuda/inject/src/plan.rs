@@ -94,7 +94,8 @@ mod tests {
 
     #[test]
     fn what_is_not_one_in_some_number_stands_for_the_usual() {
-        for value in [None, Some(""), Some("1/0"), Some("2/3"), Some("1/3601"), Some("always"), Some("1/-1")] {
+        for value in [None, Some(""), Some("1/0"), Some("2/3"), Some("1/3601"), Some("always"), Some("1/-1")]
+        {
             assert_eq!(Plan::new(value, 1).seconds, USUAL, "{value:?}");
         }
     }

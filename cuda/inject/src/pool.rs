@@ -80,7 +80,8 @@ impl Pool {
 
     /// The buffer that has been full for longest. Called by one thread only.
     pub(crate) fn take(&self) -> Option<Full<'_>> {
-        let full = self.slots.iter().enumerate().filter(|(_, slot)| slot.state.load(Ordering::Acquire) == FULL);
+        let full =
+            self.slots.iter().enumerate().filter(|(_, slot)| slot.state.load(Ordering::Acquire) == FULL);
         let (at, slot) = full.min_by_key(|(_, slot)| slot.ticket.load(Ordering::Relaxed))?;
         Some(Full { slot, memory: self.buffer(at), valid: slot.valid.load(Ordering::Relaxed) })
     }
@@ -124,7 +125,12 @@ mod tests {
     fn what_was_not_lent_is_not_taken_back() {
         let pool = Pool::new().unwrap();
         let lent = pool.lend().unwrap().as_ptr();
-        for odd in [lent.wrapping_add(8), lent.wrapping_add(SIZE * COUNT), lent.wrapping_sub(SIZE), lent.wrapping_add(SIZE)] {
+        for odd in [
+            lent.wrapping_add(8),
+            lent.wrapping_add(SIZE * COUNT),
+            lent.wrapping_sub(SIZE),
+            lent.wrapping_add(SIZE),
+        ] {
             pool.give_back(odd, 1);
         }
         assert!(pool.take().is_none());

@@ -8,7 +8,9 @@
 use std::mem::offset_of;
 use std::ptr::NonNull;
 
-use cudarc::cupti::sys::{CUpti_ActivityKernel9 as Kernel9, CUpti_ActivityMemcpy5 as Memcpy5, CUpti_ActivityMemset4 as Memset4};
+use cudarc::cupti::sys::{
+    CUpti_ActivityKernel9 as Kernel9, CUpti_ActivityMemcpy5 as Memcpy5, CUpti_ActivityMemset4 as Memset4,
+};
 
 /// `CUPTI_ACTIVITY_KIND_MEMCPY`.
 pub(crate) const MEMCPY: u32 = 1;

@@ -34,7 +34,9 @@ impl Shared {
         ftruncate(&file, BYTES as u64).ok()?;
         fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL).ok()?;
         // SAFETY: a new mapping where the kernel chooses aliases nothing.
-        let at = unsafe { mmap(null_mut(), BYTES, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, &file, 0) };
+        let at = unsafe {
+            mmap(null_mut(), BYTES, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, &file, 0)
+        };
         Some(Self { words: NonNull::new(at.ok()?.cast())?, file })
     }
 

@@ -107,7 +107,9 @@ impl Sums {
     /// The ordinals of devices that have records and no name so far.
     pub(crate) fn nameless(&self) -> impl Iterator<Item = usize> {
         let devices = self.devices.iter().enumerate();
-        devices.filter(|(_, device)| device.as_ref().is_some_and(|device| device.name.is_none())).map(|(at, _)| at)
+        devices
+            .filter(|(_, device)| device.as_ref().is_some_and(|device| device.name.is_none()))
+            .map(|(at, _)| at)
     }
 
     /// Names a device.

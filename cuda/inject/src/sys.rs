@@ -101,7 +101,9 @@ impl Cupti {
                 unsafe { Library::open(Some(name), flags) }.ok()
             })
         };
-        let library = open(RTLD_LAZY | ONLY_LOADED).or_else(|| open(RTLD_NOW | RTLD_LOCAL)).ok_or((Reason::NoCupti, 0))?;
+        let library = open(RTLD_LAZY | ONLY_LOADED)
+            .or_else(|| open(RTLD_NOW | RTLD_LOCAL))
+            .ok_or((Reason::NoCupti, 0))?;
         let functions = Functions::look_up(&library).ok_or((Reason::Symbol, 0))?;
         let mut version = 0;
         // SAFETY: as argued at the head of this module.
@@ -159,7 +161,8 @@ impl Cupti {
         let mut at: *mut u8 = null_mut();
         loop {
             // SAFETY: as argued at the head of this module: it is a buffer that CUPTI filled so far.
-            let status = unsafe { (self.functions.cuptiActivityGetNextRecord)(memory.as_ptr(), valid, &raw mut at) };
+            let status =
+                unsafe { (self.functions.cuptiActivityGetNextRecord)(memory.as_ptr(), valid, &raw mut at) };
             let Some(record) = NonNull::new(at).filter(|_| status == 0) else { return };
             // SAFETY: the library's own word that there is a record, of a version that is known.
             if let Some(record) = unsafe { Record::read(record) } {
@@ -172,7 +175,8 @@ impl Cupti {
     pub(crate) fn dropped(&self) -> u64 {
         let mut count = 0;
         // SAFETY: as argued at the head of this module; the first two have no meaning any more.
-        let status = unsafe { (self.functions.cuptiActivityGetNumDroppedRecords)(null_mut(), 0, &raw mut count) };
+        let status =
+            unsafe { (self.functions.cuptiActivityGetNumDroppedRecords)(null_mut(), 0, &raw mut count) };
         if status == 0 { count as u64 } else { 0 }
     }
 }

@@ -40,7 +40,8 @@ impl Typical {
         if known.key != key || known.launches == 0 {
             *known = Known { key, launches: 0, usual: nanos };
         }
-        let interrupted = known.launches >= LEARNT && nanos > known.usual.saturating_mul(2).saturating_add(BEYOND);
+        let interrupted =
+            known.launches >= LEARNT && nanos > known.usual.saturating_mul(2).saturating_add(BEYOND);
         known.launches = known.launches.saturating_add(1);
         // Near the median: each launch moves it by a step, which shrinks at first.
         let far = known.launches < 64 && nanos < known.usual / 2;

@@ -3,7 +3,9 @@
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 
-use rustix::fs::{AtFlags, MemfdFlags, Mode, OFlags, StatxFlags, memfd_create, openat, readlinkat_raw, statx};
+use rustix::fs::{
+    AtFlags, MemfdFlags, Mode, OFlags, StatxFlags, memfd_create, openat, readlinkat_raw, statx,
+};
 use rustix::io::pread;
 use warpmeter_core::identity::ProcessId;
 use warpmeter_inject_page::{BYTES, Broken, LINK, Page, word};
@@ -50,7 +52,9 @@ impl Memory {
 
     fn open(self, directory: &OwnedFd, name: &std::ffi::CStr) -> Option<OwnedFd> {
         let aside = openat(directory, name, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
-        let expected = looked_at(&aside).ok().filter(|(device, _, size)| *device == self.device && *size == BYTES as u64)?;
+        let expected = looked_at(&aside)
+            .ok()
+            .filter(|(device, _, size)| *device == self.device && *size == BYTES as u64)?;
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         let file = openat(directory, name, flags, Mode::empty()).ok()?;
         (looked_at(&file).ok()? == expected).then_some(file)
@@ -65,7 +69,11 @@ fn looked_at(file: &OwnedFd) -> rustix::io::Result<((u32, u32), u64, u64)> {
 }
 
 /// The page that stands in a file, with its sequence; none if that is `known` already. `buffer` is as long as a page.
-pub(super) fn read(file: &OwnedFd, known: Option<u64>, buffer: &mut [u8]) -> Result<Option<(u64, Page)>, Broken> {
+pub(super) fn read(
+    file: &OwnedFd,
+    known: Option<u64>,
+    buffer: &mut [u8],
+) -> Result<Option<(u64, Page)>, Broken> {
     for _ in 0..TRIES {
         let before = sequence(file)?;
         if known == Some(before) {

@@ -65,7 +65,10 @@ impl InjectSource {
             }
             let process = directory_of(&self.proc, *id);
             if watched.file.is_none() {
-                watched.look(process.as_ref().map_err(|error| *error).and_then(|process| memory.find(process)), now);
+                watched.look(
+                    process.as_ref().map_err(|error| *error).and_then(|process| memory.find(process)),
+                    now,
+                );
             }
             if let (Some(file), Ok(process)) = (&watched.file, &process) {
                 let known = watched.known.map(|(sequence, _)| sequence);
@@ -85,7 +88,8 @@ impl InjectSource {
         for trouble in self.processes.values().filter_map(|watched| watched.trouble.as_deref()) {
             *troubles.entry(trouble).or_default() += 1;
         }
-        let said = |(trouble, count): (&str, usize)| format!("{count} of the processes that use a GPU: {trouble}");
+        let said =
+            |(trouble, count): (&str, usize)| format!("{count} of the processes that use a GPU: {trouble}");
         let reasons: Vec<String> = troubles.into_iter().map(said).collect();
         let state = if reasons.is_empty() { HealthState::Up } else { HealthState::Degraded };
         Health { state, reason: reasons.join("; ") }
@@ -218,7 +222,8 @@ mod tests {
 
     #[test]
     fn devices_are_named_as_the_driver_names_them() {
-        let bytes = [0x20, 0x43, 0x91, 0xa6, 0xfd, 0x59, 0x95, 0x6f, 0xf6, 0x7e, 0xf0, 0xf2, 0xe8, 0x82, 0xf3, 0xd9];
+        let bytes =
+            [0x20, 0x43, 0x91, 0xa6, 0xfd, 0x59, 0x95, 0x6f, 0xf6, 0x7e, 0xf0, 0xf2, 0xe8, 0x82, 0xf3, 0xd9];
         assert_eq!(uuid("GPU", bytes), "GPU-204391a6-fd59-956f-f67e-f0f2e882f3d9");
     }
 
@@ -259,7 +264,10 @@ mod tests {
         }
         let health = source.health();
         assert_eq!(health.state, HealthState::Degraded);
-        assert_eq!(health.reason, "2 of the processes that use a GPU: a; 1 of the processes that use a GPU: b");
+        assert_eq!(
+            health.reason,
+            "2 of the processes that use a GPU: a; 1 of the processes that use a GPU: b"
+        );
         source.poll(&[], MonoNs(0), &mut Vec::new());
         assert_eq!(source.health(), Health { state: HealthState::Up, reason: String::new() });
     }

@@ -100,7 +100,16 @@ fn device<'a>(
     let nanos = Duration::try_from_secs_f64(kernel_us / 1e6).unwrap_or_default().as_nanos();
     let nanos = u64::try_from(nanos).unwrap_or(u64::MAX);
     let (block, shared) = (common.block, common.shared);
-    Ok(Device { driver, kernel, block, shared, nanos, stream: driver.stream()?, end, account: Account::default() })
+    Ok(Device {
+        driver,
+        kernel,
+        block,
+        shared,
+        nanos,
+        stream: driver.stream()?,
+        end,
+        account: Account::default(),
+    })
 }
 
 impl Device<'_> {

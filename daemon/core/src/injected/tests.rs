@@ -35,7 +35,8 @@ fn theoretical_occupancy_is_weighted_by_the_time_of_the_kernels() {
 
 #[test]
 fn what_no_sm_can_run_has_no_occupancy() {
-    let mut told = told(10, 4 * SECOND, &[(2048, 64, 0, SECOND), (256, 300, 0, SECOND), (256, 32, 0, SECOND)]);
+    let mut told =
+        told(10, 4 * SECOND, &[(2048, 64, 0, SECOND), (256, 300, 0, SECOND), (256, 32, 0, SECOND)]);
     assert_eq!(told.grown(None, NOW).unwrap().shaped, SECOND);
     told.capability = (6, 1);
     assert_eq!(told.grown(None, NOW).unwrap().shaped, 0, "nor on what is not known");

@@ -131,7 +131,11 @@ pub extern "C" fn cuptiActivityFlushAll(_flags: u32) -> Code {
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn cuptiActivityGetNumDroppedRecords(_context: *mut c_void, _stream: u32, out: *mut usize) -> Code {
+pub extern "C" fn cuptiActivityGetNumDroppedRecords(
+    _context: *mut c_void,
+    _stream: u32,
+    out: *mut usize,
+) -> Code {
     code(put(out, usize::try_from(std::mem::take(&mut state().dropped)).unwrap_or(usize::MAX)))
 }
 

@@ -88,8 +88,9 @@ proptest! {
     fn whatever_the_words_are_what_comes_out_can_be(
         words in prop::collection::vec((0..WORDS, any::<u64>(), 0_u32..64), 0..80),
     ) {
-        let words: Vec<_> = words.iter().map(|&(place, value, shift)| (place, value >> shift)).collect();
-        let mut bytes = with_device(&words);
+        let name = (device::first(0) + device::UUID, 1);
+        let words = words.iter().map(|&(place, value, shift)| (place, value >> shift));
+        let mut bytes = page(&[name].into_iter().chain(words).collect::<Vec<_>>());
         // Most of them would be refused for their first words.
         bytes[..24].copy_from_slice(&page(&[])[..24]);
         if let Ok(page) = Page::read(&bytes) {
