@@ -227,8 +227,12 @@ mod tests {
     /// What a reader makes of the sums of these records.
     fn read(records: impl IntoIterator<Item = Record>, names: &[usize]) -> Page {
         let mut sums = Sums::default();
-        records.into_iter().for_each(|record| sums.add(&record));
-        names.iter().for_each(|at| sums.name(*at, NAME));
+        for record in records {
+            sums.add(&record);
+        }
+        for at in names {
+            sums.name(*at, NAME);
+        }
         let told = Told {
             pid: 5,
             state: State::Sampling,

@@ -72,7 +72,9 @@ mod tests {
 
     fn of(intervals: &[(u64, u64)]) -> Union {
         let mut union = Union::default();
-        intervals.iter().for_each(|&(start, end)| union.add(start, end));
+        for &(start, end) in intervals {
+            union.add(start, end);
+        }
         union
     }
 

@@ -23,7 +23,7 @@ impl Op {
         match (self.kind, self.work) {
             (kind::KERNEL, work::KERNEL) => wants::KERNELS,
             (kind::KERNEL, work::SET) => wants::SETS,
-            (kind::KERNEL, _) | (kind::H2D | kind::D2H, _) => wants::COPIES,
+            (kind::KERNEL | kind::H2D | kind::D2H, _) => wants::COPIES,
             _ => 0,
         }
     }

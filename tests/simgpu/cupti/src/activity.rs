@@ -150,7 +150,7 @@ pub extern "C" fn cuptiActivityGetNextRecord(buffer: *mut u8, valid: usize, reco
         0
     } else {
         // SAFETY: as above; a record begins with its kind.
-        let length = length(unsafe { last.cast::<u32>().read() });
+        let length = length(unsafe { last.cast::<[u8; 4]>().read() });
         last.addr() - buffer.addr() + length
     };
     if next >= valid {
@@ -159,8 +159,8 @@ pub extern "C" fn cuptiActivityGetNextRecord(buffer: *mut u8, valid: usize, reco
     code(put(record, buffer.wrapping_add(next)))
 }
 
-const fn length(kind: u32) -> usize {
-    match kind {
+const fn length(kind: [u8; 4]) -> usize {
+    match u32::from_ne_bytes(kind) {
         MEMCPY => size_of::<CUpti_ActivityMemcpy6>(),
         MEMSET => size_of::<CUpti_ActivityMemset4>(),
         _ => size_of::<CUpti_ActivityKernel9>(),
