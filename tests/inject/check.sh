@@ -11,6 +11,21 @@ mkdir -p "$scratch"
 cargo build --quiet --release -p warpmeter-inject --example layouts
 "$target/release/examples/layouts" >"$scratch/ours"
 
+# What the headers take from the compiler's package, as far as structures depend on it: alignment.
+mkdir -p "$scratch/crt"
+cat >"$scratch/crt/host_defines.h" <<'END'
+#define __align__(n) __attribute__((aligned(n)))
+#define __builtin_align__(n) __align__(n)
+#define CUDARTAPI
+#define CUDAAPI
+#define __host__
+#define __device__
+#define __device_builtin__
+#define __device_builtin_texture_type__
+#define __device_builtin_surface_type__
+#define __cudart_builtin__
+END
+
 # The newest structure of a header whose name begins so: the one without a number is the oldest.
 newest() { grep -oE "^} $1[0-9]+;" "$2" | tr -dc '0-9\n' | sort -n | tail -1; }
 
@@ -20,7 +35,7 @@ for version in cu11==11.8 cu12==12.0 cu12==12.4 cu12==12.8 cu12==12.9 13.0 13; d
     cu1*) suffix=-${version%%==*} wanted="==${version##*==}.*" ;;
     *) suffix="" wanted="==$version.*" ;;
   esac
-  [ -d "$place" ] || python3 -m pip install --quiet --disable-pip-version-check --no-deps --target "$place" \
+  [ -d "$place" ] || python3 -m pip install --quiet --disable-pip-version-check --root-user-action ignore --no-deps --target "$place" \
     "nvidia-cuda-cupti$suffix$wanted" "nvidia-cuda-runtime$suffix$wanted"
   activity=$(find "$place" -name cupti_activity.h | head -1)
   driver=$(find "$place" -name cuda.h | head -1)
@@ -29,7 +44,7 @@ for version in cu11==11.8 cu12==12.0 cu12==12.4 cu12==12.8 cu12==12.9 13.0 13; d
   for name in Kernel Memcpy Memset; do
     structures+=("-D${name^^}=CUpti_Activity$name$(newest "CUpti_Activity$name" "$activity")")
   done
-  gcc -w -o "$scratch/reference" -I "$(dirname "$activity")" -I "$(dirname "$driver")" "${structures[@]}" \
+  gcc -w -o "$scratch/reference" -I "$(dirname "$activity")" -I "$(dirname "$driver")" -I "$scratch" "${structures[@]}" \
     tests/inject/reference.c -ldl
   printf '%-12s ' "$version"
   "$scratch/reference" "$library" >"$scratch/theirs"

@@ -1,6 +1,7 @@
 // Where NVIDIA's header has the fields of CUPTI's records that the injected library reads: the lines of
 // `cuda/inject/examples/layouts.rs`. KERNEL, MEMCPY and MEMSET are the newest structures of the header. Then the library
-// itself, without a GPU: it has every function, and steps over records of these structures one by one.
+// itself, without a GPU: it has every function, and steps over records of these structures one by one, if it says
+// anything without a driver (13.5 does not).
 #include <dlfcn.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -53,6 +54,8 @@ int main(int count, char **arguments) {
     CUptiResult (*next)(uint8_t *, size_t, CUpti_Activity **) = dlsym(library, "cuptiActivityGetNextRecord");
     uint32_t version = 0;
     CUptiResult asked = version_of(&version);
+    if (asked == CUPTI_ERROR_UNKNOWN || asked == CUPTI_ERROR_NOT_INITIALIZED)
+        return fprintf(stderr, "a kernel's record has %zu bytes; the library says nothing without a driver\n", sizeof(KERNEL)), 0;
     _Alignas(8) static uint8_t buffer[4096];
     const size_t sizes[] = {sizeof(KERNEL), sizeof(MEMCPY), sizeof(KERNEL), sizeof(MEMSET), sizeof(KERNEL)};
     const uint32_t kinds[] = {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, CUPTI_ACTIVITY_KIND_MEMCPY,

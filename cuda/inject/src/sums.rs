@@ -104,6 +104,11 @@ impl Sums {
         }
     }
 
+    /// Counts a record that cannot be read, and hides those behind it.
+    pub(crate) fn spoilt(&mut self) {
+        self.discarded += 1;
+    }
+
     /// The ordinals of devices that have records and no name so far.
     pub(crate) fn nameless(&self) -> impl Iterator<Item = usize> {
         let devices = self.devices.iter().enumerate();

@@ -26,6 +26,8 @@ const VARIABLE: &str = "WARPMETER_INJECT_CUPTI";
 const NAMES: [&str; 3] = ["libcupti.so.13", "libcupti.so.12", "libcupti.so"];
 /// `RTLD_NOLOAD`: only what the process has loaded already.
 const ONLY_LOADED: i32 = libc::RTLD_NOLOAD;
+/// `CUPTI_ERROR_MAX_LIMIT_REACHED`: there are no more records in the buffer.
+const NO_MORE: u32 = 12;
 /// The kinds of records that are wanted.
 const KINDS: [u32; 3] = [KERNEL, MEMCPY, MEMSET];
 
@@ -156,14 +158,14 @@ impl Cupti {
         unsafe { (self.functions.cuptiActivityFlushAll)(0) };
     }
 
-    /// Calls `each` with the records of a buffer.
-    pub(crate) fn records(&self, memory: NonNull<u8>, valid: usize, mut each: impl FnMut(Record)) {
+    /// Calls `each` with the records of a buffer; whether they end where the buffer does.
+    pub(crate) fn records(&self, memory: NonNull<u8>, valid: usize, mut each: impl FnMut(Record)) -> bool {
         let mut at: *mut u8 = null_mut();
         loop {
             // SAFETY: as argued at the head of this module: it is a buffer that CUPTI filled so far.
             let status =
                 unsafe { (self.functions.cuptiActivityGetNextRecord)(memory.as_ptr(), valid, &raw mut at) };
-            let Some(record) = NonNull::new(at).filter(|_| status == 0) else { return };
+            let Some(record) = NonNull::new(at).filter(|_| status == 0) else { return status == NO_MORE };
             // SAFETY: the library's own word that there is a record, of a version that is known.
             if let Some(record) = unsafe { Record::read(record) } {
                 each(record);

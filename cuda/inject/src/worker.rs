@@ -152,7 +152,9 @@ impl Worker {
     fn drain(&mut self) -> Option<()> {
         let Self { all, sums, .. } = self;
         while let Some(full) = all.pool.take() {
-            calling(|| all.cupti.records(full.memory, full.valid, |record| sums.add(&record)))?;
+            if !calling(|| all.cupti.records(full.memory, full.valid, |record| sums.add(&record)))? {
+                sums.spoilt();
+            }
         }
         Some(())
     }
