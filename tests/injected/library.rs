@@ -126,6 +126,16 @@ fn records_without_room_are_counted_and_the_program_goes_on() {
 }
 
 #[test]
+fn a_cupti_that_hangs_holds_up_nothing_but_the_library() {
+    let sim = Sim::new(GPU);
+    sim.fault("kind=cupti_hang");
+    let mut program = injected(&sim, "trainer --kernels 5 --kernel-us 300 --host-us 1000 --seconds 3");
+    let page = when(&program, |page| page.state == State::Sampling);
+    program.finish();
+    assert!(page.devices.is_empty() && sim.busy()[&program.pid] > 0.3, "{page:?}");
+}
+
+#[test]
 fn a_library_that_is_not_there_changes_nothing() {
     let sim = Sim::new(GPU);
     let words = "trainer --kernels 5 --kernel-us 300 --seconds 1";
