@@ -24,6 +24,10 @@ readers:
 occupancy-check:
     tests/occupancy/check.sh
 
+# CUPTI's records as the injected library reads them beside NVIDIA's headers and libraries, which are fetched from PyPI (needs gcc).
+inject-check:
+    tests/inject/check.sh
+
 # Recordings of other tools, imported and replayed: each must come to its truth.
 import-check:
     tests/import/test.sh
@@ -109,6 +113,10 @@ bpf-kernels *directories:
 # What a probe costs: launches, synchronisation, context switches, other system calls.
 bpf-costs:
     tests/probes.sh
+
+# What the library costs that is injected into programs (docs/inject.md).
+inject-costs *options:
+    tests/inject/costs.sh {{ options }}
 
 # What the daemon costs while a pod launches and switches often, and how long probes take to attach and detach (needs root).
 load *options:

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Dependencies point one way: core knows nobody, its neighbours know only core, the product knows no simulator.
+# Dependencies point one way: core knows nobody, its neighbours know only core, the product knows no simulator, and
+# what is injected into other programs knows none of it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -14,10 +15,14 @@ all() { cargo tree --offline -p "$1" -e normal --prefix none --format '{p}' | cu
 for name in $(direct warpmeter-core); do
   case "$name" in serde | thiserror) ;; *) complain "core must stay pure, and depends on $name" ;; esac
 done
+for name in $(direct warpmeter-inject-page); do
+  complain "the page of injected libraries is linked by both sides, and depends on $name"
+done
 for pair in "warpmeter-exporter:aya nvml-wrapper nvml-wrapper-sys cudarc warpmeter-cuda warpmeter-ebpf" \
             "warpmeter-cuda:aya tokio prometheus warpmeter-ebpf warpmeter-exporter" \
+            "warpmeter-inject:aya tokio prometheus serde nvml-wrapper warpmeter-core warpmeter-cuda warpmeter-ebpf warpmeter-exporter" \
             "warpmeter-ebpf:tokio prometheus nvml-wrapper cudarc warpmeter-cuda warpmeter-exporter" \
-            "warpmeter:warpmeter-simgpu warpmeter-simkubelet warpmeter-workload warpmeter-demo warpmeter-tests prost"; do
+            "warpmeter:warpmeter-inject warpmeter-simgpu warpmeter-simkubelet warpmeter-workload warpmeter-demo warpmeter-tests prost"; do
   package=${pair%%:*}
   tree=$(all "$package")
   for banned in ${pair#*:}; do

@@ -23,6 +23,7 @@ mod golden;
 mod governor;
 mod http;
 mod identities;
+mod injected;
 mod kubelets;
 mod missing;
 mod monitors;

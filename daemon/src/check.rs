@@ -231,6 +231,7 @@ fn node(config: &Config, view: &View, findings: &mut Findings) {
             Source::Prices => ("prices", ""),
             Source::Probes => ("probes", ""),
             Source::Dcgm => ("DCGM exporter", ""),
+            Source::Inject => ("injected libraries", ""),
             Source::Daemon => continue,
         };
         let mark = match source.state {

@@ -70,6 +70,8 @@ pub struct Config {
     pub probes: Enabled,
     /// Whether performance monitors are sampled.
     pub cupti: CuptiOptions,
+    /// Whether sums of libraries that were injected into processes are read.
+    pub inject: bool,
     /// How a neighbouring DCGM exporter is read, if it is.
     pub dcgm: Option<DcgmOptions>,
     /// How much is exported.
@@ -99,6 +101,7 @@ impl Default for Config {
             control: Some(crate::control::SOCKET.into()),
             probes: Enabled::Auto,
             cupti: CuptiOptions::default(),
+            inject: false,
             dcgm: None,
             level: Level::Standard,
             price: PriceOptions::default(),
@@ -191,6 +194,10 @@ impl Config {
                 _ => false,
             }),
             "cupti" => cupti::read(section, &mut config.cupti),
+            "inject" => section.read(&["enabled"], |section, key| match key {
+                "enabled" => section.set(key, &mut config.inject, values::boolean),
+                _ => false,
+            }),
             "dcgm" => dcgm::read(section, &mut config.dcgm),
             "metrics" => section.read(&["level"], |section, key| match key {
                 "level" => section.set(key, &mut config.level, values::level),

@@ -1,7 +1,7 @@
 //! Warpmeter: a per-node daemon that says where paid GPU time goes, per pod.
 //!
 //! This crate wires the others together: it reads the configuration ([`config`]), runs the sources ([`host`],
-//! [`pods`], [`prices`], [`nvidia`], [`dcgm`], [`bpf`]), folds their facts ([`pipeline`]) and serves the result.
+//! [`pods`], [`prices`], [`nvidia`], [`dcgm`], [`bpf`], [`inject`]), folds their facts ([`pipeline`]) and serves the result.
 //! `docs/life-of-a-sample.md`
 //! follows one counter from the driver to the scrape.
 #![forbid(unsafe_code)]
@@ -15,6 +15,7 @@ pub mod control;
 pub mod dcgm;
 pub mod endpoint;
 pub mod host;
+pub mod inject;
 pub mod kubelet;
 pub mod names;
 pub mod nvidia;

@@ -145,7 +145,8 @@ async fn watch_node(config: &Config, options: Options) -> Result<Arc<Page>, RunE
     let refusals = Refusals::default();
     let watched =
         sources::start_probes(config, program, &options.prefix, &intake, &gate, &refusals, &mut threads)?;
-    sources::start_host(config, &intake, asked, watched, &mut threads)?;
+    let users = sources::start_inject(config, &intake, &mut threads)?;
+    sources::start_host(config, &intake, asked, watched, users, &mut threads)?;
     sources::start_pods(config, &intake, hasten, &refusals, &mut threads)?;
     sources::start_names(config, &settings.node, &intake, &refusals, &mut threads)?;
     if let Some(options) = config.dcgm.clone() {

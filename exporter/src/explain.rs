@@ -8,13 +8,15 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use warpmeter_core::explain::{Ground, Recent, Why};
 use warpmeter_core::identity::{DeviceId, MigId, Owner};
+use warpmeter_core::injected::InjectedTotals;
 use warpmeter_core::inventory::Counter;
 use warpmeter_core::probe::{Doing, Waits};
 use warpmeter_core::stall::Rule;
 use warpmeter_core::state::{Class, State};
-use warpmeter_core::view::{PodView, View};
+use warpmeter_core::view::{AccountView, PodView, View};
 
 use self::roofline::WhileActive;
+use crate::injected::{self, InjectedStatus};
 use crate::units;
 
 /// Parts smaller than this are not worth words.
@@ -76,6 +78,9 @@ struct DeviceJson<'a> {
     mig: Option<&'a str>,
     engine_source: Option<&'static str>,
     process_source: Option<&'static str>,
+    /// What injected libraries have summed since they are read, if there are any: no part of the ledgers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    injected: Option<InjectedStatus>,
     windows: Vec<WindowJson>,
 }
 
@@ -126,6 +131,7 @@ fn device<'a>(view: &View, recent: &Recent<'a>) -> DeviceJson<'a> {
         mig: recent.device.mig.as_ref().map(MigId::as_str),
         engine_source: authority.0,
         process_source: authority.1,
+        injected: told(view, recent).map(InjectedStatus::of),
         windows: recent.windows.iter().map(|why| window(view, why)).collect(),
     }
 }
@@ -147,6 +153,12 @@ fn window(view: &View, why: &Why) -> WindowJson {
         states: why.states.iter().map(|(state, nanos)| (name(*state), units::seconds(*nanos))).collect(),
         rules,
     }
+}
+
+/// What injected libraries have summed of an owner on a device.
+fn told<'v>(view: &'v View, recent: &Recent<'_>) -> Option<&'v InjectedTotals> {
+    let is = |account: &&AccountView| account.owner == *recent.owner && account.device == *recent.device;
+    view.accounts.iter().find(is)?.injected.as_ref()
 }
 
 /// `state/cause`, or the state alone where it has no cause.
@@ -225,6 +237,7 @@ fn on_device(view: &View, recent: &Recent<'_>, lines: &mut Vec<String>) {
         lines.push(format!("  {:3.0} % {}: {why}", share * 100.0, name(state)));
     }
     roofline::words(view, recent, lines);
+    lines.extend(told(view, recent).map(|told| format!("  {}", injected::words(told))));
 }
 
 /// Why a state has what it has.

@@ -13,6 +13,7 @@ pub mod encode;
 pub mod explain;
 pub mod heartbeat;
 pub mod http;
+mod injected;
 pub mod page;
 pub mod readiness;
 mod routes;

@@ -31,7 +31,8 @@ pub fn reasons(view: &View) -> Vec<String> {
     }
     // The reason of the driver's source already stands above where there is no GPU.
     let told = |source: &SourceView| view.gpus.is_empty() && source.source == Source::Nvidia;
-    let neighbour = |source: &SourceView| source.source == Source::Dcgm;
+    // What they give is extra.
+    let neighbour = |source: &SourceView| matches!(source.source, Source::Dcgm | Source::Inject);
     let down = view.sources.iter().filter(|source| source.state == Some(HealthState::Down));
     for source in down.filter(|source| !told(source) && !neighbour(source)) {
         reasons.push(format!("source {} is down: {}", source.source.label(), source.reason));

@@ -12,6 +12,7 @@ use warpmeter_core::state::{Class, State};
 use warpmeter_core::time::MonoNs;
 use warpmeter_core::view::{AccountView, GpuView, SourceView, View};
 
+use crate::injected::InjectedStatus;
 use crate::units;
 
 /// The status of `view` as JSON.
@@ -204,6 +205,9 @@ struct DeviceStatus<'a> {
     allocated: Option<f64>,
     /// GPU seconds by state.
     seconds: BTreeMap<&'static str, f64>,
+    /// What injected libraries have summed, if there are any: no part of the ledgers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    injected: Option<InjectedStatus>,
 }
 
 fn devices(view: &View, of: impl Fn(&Owner) -> bool) -> Vec<DeviceStatus<'_>> {
@@ -227,6 +231,7 @@ fn device(account: &AccountView) -> DeviceStatus<'_> {
         mig: account.device.mig.as_ref().map(MigId::as_str),
         allocated: account.allocated.map(units::ratio),
         seconds: BTreeMap::from(seconds),
+        injected: account.injected.as_ref().map(InjectedStatus::of),
     }
 }
 

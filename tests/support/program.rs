@@ -31,6 +31,11 @@ impl Program {
         words: &str,
         environment: &[(&str, &str)],
     ) -> Self {
+        Self::spawn(Self::command(sim, device, cgroup, words).envs(environment.iter().copied()))
+    }
+
+    /// The command of such a program.
+    pub fn command(sim: &Sim, device: &str, cgroup: Option<&Path>, words: &str) -> Command {
         let mut command = Command::new(daemon::program());
         command
             .arg("as-workload")
@@ -41,8 +46,12 @@ impl Program {
             .arg("--blocking-sync")
             .env("SIMGPU_STATE", sim.state())
             .env("CUDA_VISIBLE_DEVICES", device)
-            .envs(environment.iter().copied())
             .stdin(Stdio::null());
+        command
+    }
+
+    /// Starts a command.
+    pub fn spawn(command: &mut Command) -> Self {
         let child = command.spawn().unwrap();
         Self { pid: child.id(), child }
     }

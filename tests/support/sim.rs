@@ -78,6 +78,19 @@ impl Sim {
         warpmeter_simgpu::install_libraries(&built(), &self.libraries()).unwrap();
     }
 
+    /// Puts the library in place that programs are to have injected, and gives its path.
+    pub fn install_inject(&self) -> PathBuf {
+        let to = self.libraries().join("libwarpmeter_inject.so");
+        let from = [built(), built().join("..")].map(|place| place.join("libwarpmeter_inject.so"));
+        let from =
+            from.iter().find(|path| path.is_file()).expect("the injected library is built with the tests");
+        // Once: programs may have it mapped.
+        if !to.exists() {
+            std::fs::copy(from, &to).unwrap();
+        }
+        to
+    }
+
     /// Takes them away.
     pub fn remove_driver(&self) {
         std::fs::remove_dir_all(self.libraries()).unwrap();

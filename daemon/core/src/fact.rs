@@ -10,6 +10,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::identity::{ContainerId, DeviceId, GpuId, HostPid, MigId, PodUid, ProcessId, Scope};
+use crate::injected::Injected;
 use crate::inventory::{Inventory, Placement};
 use crate::pressure::Pressure;
 use crate::price::Prices;
@@ -56,6 +57,8 @@ pub enum Fact {
     Probes(Box<Probes>),
     /// What a pod's cgroups say of how long its threads were held up.
     Pressure(Pressure),
+    /// What an injected library has summed in a process. Boxed: it is rare and large.
+    Injected(Box<Injected>),
     /// The driver reported a fault of a GPU.
     Xid {
         /// The GPU.

@@ -9,6 +9,7 @@ mod averages;
 mod close;
 mod demand;
 mod energy;
+mod injected;
 mod probes;
 mod report;
 mod tariff;
@@ -39,6 +40,7 @@ use crate::view::{BoardTotals, Residue, View};
 use crate::window::Timeline;
 
 use self::averages::Late;
+use self::injected::Injections;
 use self::probes::Snapshots;
 use self::tariff::Tariffs;
 
@@ -79,6 +81,8 @@ pub struct Fold {
     threads: BTreeMap<PodUid, ThreadTotals>,
     /// What the cgroups of pods say.
     pressures: Pressures,
+    /// What injected libraries have said last.
+    injections: Injections,
     watched: BTreeMap<(Owner, DeviceId), Watched>,
     habits: BTreeMap<(Owner, DeviceId), Habit>,
     recent: BTreeMap<PodUid, VecDeque<Recent>>,
@@ -173,6 +177,7 @@ impl Fold {
             snapshots: Snapshots::default(),
             threads: BTreeMap::new(),
             pressures: Pressures::default(),
+            injections: Injections::default(),
             watched: BTreeMap::new(),
             habits: BTreeMap::new(),
             recent: BTreeMap::new(),
@@ -252,6 +257,7 @@ impl Fold {
                 }
             }
             Fact::Averages(averages) => self.averages(averages, sample.source),
+            Fact::Injected(told) => self.injected(told, sample),
             Fact::Xid { gpu, xid } => {
                 if let Some(state) = self.gpus.get_mut(gpu) {
                     *state.xids.entry(*xid).or_default() += 1;
@@ -499,6 +505,7 @@ impl Fold {
         let owners: BTreeSet<&Owner> = ledger.owners().collect();
         let recently = self.now.minus(self.settings.retain);
         self.habits.retain(|(owner, _), _| owners.contains(owner));
+        self.injections.retain(&self.roster, |owner| owners.contains(owner), recently);
         self.watched.retain(|(owner, _), watched| owners.contains(owner) || watched.since > recently);
         self.memory.retain(|(owner, _), _| owners.contains(owner));
 

@@ -17,6 +17,7 @@ pub mod fact;
 pub mod fold;
 pub mod habit;
 pub mod identity;
+pub mod injected;
 pub mod inventory;
 pub mod ledger;
 pub mod lengths;

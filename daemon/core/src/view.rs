@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::explain::Explanation;
 use crate::fact::{Board, Discard, HealthState, Own, Source};
 use crate::identity::{DeviceId, GpuId, Owner, PodUid};
+use crate::injected::InjectedTotals;
 use crate::inventory::{Driver, Gpu, Instance};
 use crate::lengths::GapLengths;
 use crate::peak::Peak;
@@ -244,6 +245,8 @@ pub struct AccountView {
     pub calls: Option<Asked>,
     /// Its gaps on the device that have ended, from then on.
     pub gaps: Option<Arc<GapLengths>>,
+    /// What libraries that were injected into its processes have summed, if any were: no part of the ledgers.
+    pub injected: Option<InjectedTotals>,
     /// Memory in use, in bytes.
     pub memory_used: Option<u64>,
     /// How much of the device it holds now; absent if it holds none.

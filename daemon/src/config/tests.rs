@@ -75,6 +75,8 @@ fn every_key_is_taken() {
         libraries = ["/usr/local/cuda/extras/CUPTI/lib64"]
         architectures = ["ampere", "hopper"]
         devices = ["GPU-1", "0000:17:00.0"]
+        [inject]
+        enabled = true
         [dcgm]
         url = "http://127.0.0.1:9401/m"
         interval = "10s"
@@ -114,7 +116,7 @@ fn every_key_is_taken() {
     assert_eq!((key.value.to_str(), key.line, key.column), (Some("/tls/tls.key"), 5, 19));
     assert!(config.http.tls_certificate.is_some() && config.http.client_ca.is_some());
     assert!(config.http.token_file.is_some() && config.http.compat_dcgm);
-    assert_eq!((config.libraries.len(), config.control), (2, None));
+    assert_eq!((config.libraries.len(), config.control, config.inject), (2, None, true));
     let cupti = config.cupti.wanted().unwrap();
     assert_eq!((cupti.libraries.len(), cupti.devices.len()), (1, 2));
     assert_eq!(cupti.architectures, [Architecture::Ampere, Architecture::Hopper]);

@@ -110,6 +110,11 @@ impl Known {
         self.life != Life::Ended && (self.wanted || self.holds())
     }
 
+    /// Which process it is.
+    pub(super) fn id(&self) -> ProcessId {
+        self.id
+    }
+
     /// The pod whose it is, if it is a pod's.
     pub(super) fn pod(&self) -> Option<&PodUid> {
         if let Scope::Pod { uid, .. } = &self.scope { Some(uid) } else { None }

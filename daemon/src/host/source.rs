@@ -103,6 +103,11 @@ impl HostSource {
         self.look(Clock::read(), pids, out);
     }
 
+    /// The processes that use a device now, as far as can be told.
+    pub fn users(&self) -> Vec<ProcessId> {
+        self.known.values().filter(|known| known.uses_device()).map(Known::id).collect()
+    }
+
     /// How well the last round went.
     pub fn health(&self) -> Health {
         self.missing.health(&self.roots.proc)

@@ -48,7 +48,9 @@ pub fn expected_sources(config: &Config) -> Vec<Source> {
     let names = config.names.is_some().then_some(Source::Names);
     let prices = config.price.can_change().then_some(Source::Prices);
     let dcgm = config.dcgm.is_some().then_some(Source::Dcgm);
-    [Source::Nvidia, Source::Host].into_iter().chain(pods).chain(names).chain(prices).chain(dcgm).collect()
+    let inject = config.inject.then_some(Source::Inject);
+    let further = [pods, names, prices, dcgm, inject].into_iter().flatten();
+    [Source::Nvidia, Source::Host].into_iter().chain(further).collect()
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use warpmeter_core::fact::{Fact, Health, HealthState, Source};
-use warpmeter_core::identity::{GpuId, HostPid};
+use warpmeter_core::identity::{GpuId, HostPid, ProcessId};
 use warpmeter_core::inventory::Inventory;
 use warpmeter_core::settings::Settings;
 
@@ -21,6 +21,7 @@ use crate::clock::pause;
 use crate::config::{Config, Pods};
 use crate::dcgm::{DcgmOptions, DcgmSource};
 use crate::host::{HostRoots, HostSource};
+use crate::inject::InjectSource;
 use crate::kubelet::{KubeletOptions, KubeletSource};
 use crate::names::{NamesOptions, NamesSource};
 use crate::nvidia::Gate;
@@ -38,12 +39,14 @@ const HEALTH_EVERY: Duration = Duration::from_mins(1);
 /// How often a source that knows by itself when it is due is asked.
 const POLL_EVERY: Duration = Duration::from_millis(200);
 
-/// Starts the source of processes, which also looks up those that it is `asked` for; `also_told` hears of these too.
+/// Starts the source of processes, which also looks up those that it is `asked` for; `also_told` hears of these too,
+/// and `users` of those that use a GPU, once a round.
 pub(super) fn start_host(
     config: &Config,
     intake: &Intake,
     asked: Receiver<Wanted>,
     also_told: Option<Sender<Wanted>>,
+    users: Option<Sender<Vec<ProcessId>>>,
     threads: &mut Threads,
 ) -> Result<(), RunError> {
     let roots =
@@ -51,7 +54,7 @@ pub(super) fn start_host(
     let host = intake.of(Source::Host);
     let period = Duration::from_nanos(config.settings.window);
     threads.start("host", move |stop| {
-        watch_host(HostSource::new(roots), &host, &asked, also_told.as_ref(), period, stop);
+        watch_host(HostSource::new(roots), &host, &asked, also_told.as_ref(), users.as_ref(), period, stop);
     })
 }
 
@@ -202,6 +205,29 @@ pub(super) fn start_dcgm(
     })
 }
 
+/// Starts the source that reads sums of injected libraries, if it is wanted. Gives where it is told who uses a GPU.
+pub(super) fn start_inject(
+    config: &Config,
+    intake: &Intake,
+    threads: &mut Threads,
+) -> Result<Option<Sender<Vec<ProcessId>>>, RunError> {
+    if !config.inject {
+        return Ok(None);
+    }
+    let mut source = InjectSource::new(config.proc.clone());
+    let inject = intake.of(Source::Inject);
+    let (sender, told) = channel::<Vec<ProcessId>>();
+    threads.start("inject", move |stop| {
+        poll_until(stop, &inject, |facts| {
+            if let Some(users) = told.try_iter().last() {
+                source.poll(&users, crate::clock::now(), facts);
+            }
+            source.health()
+        });
+    })?;
+    Ok(Some(sender))
+}
+
 /// Polls a source five times a second, and tells its health when that changes, or once a minute: it may have been lost.
 fn poll_until(stop: &AtomicBool, intake: &Intake, mut poll: impl FnMut(&mut Vec<Fact>) -> Health) {
     let mut facts = Vec::new();
@@ -226,6 +252,7 @@ fn watch_host(
     intake: &Intake,
     asked: &Receiver<Wanted>,
     mut also_told: Option<&Sender<Wanted>>,
+    mut users: Option<&Sender<Vec<ProcessId>>>,
     period: Duration,
     stop: &AtomicBool,
 ) {
@@ -262,6 +289,9 @@ fn watch_host(
             let wanted: BTreeSet<HostPid> = holders.values().flatten().chain(&also).copied().collect();
             source.poll(&wanted.into_iter().collect::<Vec<_>>(), &mut facts);
             also.clear();
+            if users.is_some_and(|users| users.send(source.users()).is_err()) {
+                users = None;
+            }
             let took = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
             let now = source.health();
             facts.push(Fact::Poll { took, answered: now.state != HealthState::Down });

@@ -184,6 +184,7 @@ fn account(window: u64, pod: u64) -> AccountView {
         energy_cost: None,
         calls: None,
         gaps: None,
+        injected: None,
         memory_used: Some(3 << 30),
         allocated: Some(Ppb::ONE),
         allocation_evidence: [some(7), 0, 0, 0],

@@ -1,6 +1,7 @@
 //! Families of Kubernetes pods, per container and device, and of pods as a whole.
 
 use warpmeter_core::identity::{MigId, Owner};
+use warpmeter_core::injected::InjectedTotals;
 use warpmeter_core::lengths::BOUNDS;
 use warpmeter_core::pressure::{PressureTotals, Resource};
 use warpmeter_core::probe::{Asked, Doing, GapKind};
@@ -266,6 +267,79 @@ const FAMILIES: &[Family] = &[
         "Time that the container's threads spent in synchronising calls.",
         |view, rows| each_calls(view, rows, |calls| units::seconds(calls.sync_wait)),
     ),
+    counter(
+        "warpmeter_pod_injected_elapsed_seconds_total",
+        Unit::Seconds,
+        Level::Full,
+        ACCOUNT,
+        "Time for which an injected library was in processes of the container that used the device, each for itself.",
+        |view, rows| each_injected(view, rows, |told| units::seconds(told.sums.elapsed)),
+    ),
+    counter(
+        "warpmeter_pod_injected_sampled_seconds_total",
+        Unit::Seconds,
+        Level::Full,
+        ACCOUNT,
+        "Of that, time in which it asked for records: the other figures of injected libraries are of work launched then.",
+        |view, rows| each_injected(view, rows, |told| units::seconds(told.sums.sampled)),
+    ),
+    counter(
+        "warpmeter_pod_injected_busy_seconds_total",
+        Unit::Seconds,
+        Level::Full,
+        ACCOUNT,
+        "Time in which at least one kernel of a process had begun and not ended, as processes say of themselves; on a \
+         device that is shared by turns, with others' turns in between.",
+        |view, rows| each_injected(view, rows, |told| units::seconds(told.sums.busy)),
+    ),
+    counter(
+        "warpmeter_pod_injected_ran_seconds_total",
+        Unit::Seconds,
+        Level::Full,
+        ACCOUNT,
+        "The same without the time for which kernels seem to have been interrupted.",
+        |view, rows| each_injected(view, rows, |told| units::seconds(told.sums.ran)),
+    ),
+    counter(
+        "warpmeter_pod_injected_kernels_total",
+        Unit::Count,
+        Level::Full,
+        ACCOUNT,
+        "Kernels that ran, by the records of injected libraries; those of graphs are among them.",
+        |view, rows| each_injected(view, rows, |told| units::count(told.sums.kernels)),
+    ),
+    counter(
+        "warpmeter_pod_injected_dropped_records_total",
+        Unit::Count,
+        Level::Full,
+        ACCOUNT,
+        "Records of processes that used the device for which there was no room, or that cannot be.",
+        |view, rows| each_injected(view, rows, |told| units::count(told.sums.dropped)),
+    ),
+    counter(
+        "warpmeter_pod_injected_cpu_seconds_total",
+        Unit::Seconds,
+        Level::Full,
+        ACCOUNT,
+        "CPU time of the injected libraries' own threads.",
+        |view, rows| each_injected(view, rows, |told| units::seconds(told.sums.cpu)),
+    ),
+    counter(
+        "warpmeter_pod_injected_shaped_kernel_seconds_total",
+        Unit::Seconds,
+        Level::Full,
+        ACCOUNT,
+        "Time of kernels, each for itself, whose theoretical occupancy is known.",
+        |view, rows| each_injected(view, rows, |told| units::seconds(told.shaped)),
+    ),
+    counter(
+        "warpmeter_pod_injected_theoretical_occupancy_seconds_total",
+        Unit::Seconds,
+        Level::Full,
+        ACCOUNT,
+        "That time × theoretical occupancy: the most warps that an SM could hold of each kernel ÷ the most of any.",
+        |view, rows| each_injected(view, rows, |told| units::seconds(told.theoretical)),
+    ),
     histogram(
         "warpmeter_pod_gap_duration_seconds",
         Unit::Seconds,
@@ -393,6 +467,10 @@ fn each(view: &View, rows: &mut Rows<'_>, read: impl Fn(&AccountView) -> Option<
 
 fn each_calls(view: &View, rows: &mut Rows<'_>, read: impl Fn(&Asked) -> f64) {
     each(view, rows, |account| account.calls.as_ref().map(&read));
+}
+
+fn each_injected(view: &View, rows: &mut Rows<'_>, read: impl Fn(&InjectedTotals) -> f64) {
+    each(view, rows, |account| account.injected.as_ref().map(&read));
 }
 
 fn pressures(view: &View) -> impl Iterator<Item = (&PodView, PressureTotals)> {

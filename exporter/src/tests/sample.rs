@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use warpmeter_core::fact::{Board, HealthState, Own, PodInfo, Source};
 use warpmeter_core::identity::{ContainerId, DeviceId, GpuId, MigId, Owner, PodUid};
+use warpmeter_core::injected::{InjectedTotals, Sums};
 use warpmeter_core::inventory::{Authority, Counter, Driver, Gpu, Instance, Mig};
 use warpmeter_core::lengths::GapLengths;
 use warpmeter_core::peak::{self, Peak};
@@ -265,12 +266,34 @@ fn accounts() -> Vec<AccountView> {
         sync_wait: 3 * SECOND,
     });
     full.gaps = Some(Arc::new(gaps()));
+    full.injected = Some(injected());
     let mut list = vec![full, unnamed, half, ended, host, job];
     list.sort_by(|a, b| (&a.owner, &a.device).cmp(&(&b.owner, &b.device)));
     list
 }
 
 /// One drained gap of every length from 1 ns to a minute, and some between enqueues.
+fn injected() -> InjectedTotals {
+    let sums = Sums {
+        elapsed: 600 * SECOND,
+        sampled: 60 * SECOND,
+        dropped: 7,
+        cpu: SECOND / 4,
+        busy: 42 * SECOND,
+        ran: 40 * SECOND,
+        interrupted: 12,
+        kernels: 123_456,
+        kernel: 50 * SECOND,
+        late: 1_000,
+        to_device: 1 << 30,
+        to_host: 1 << 20,
+        other: 0,
+        copying: SECOND,
+        set: 4096,
+    };
+    InjectedTotals { sums, shaped: 48 * SECOND, theoretical: 24 * SECOND }
+}
+
 fn gaps() -> GapLengths {
     let mut gaps = GapLengths::default();
     for log2 in 0..36 {
@@ -309,6 +332,7 @@ pub(super) fn account(owner: Owner, gpu: &str, mig: Option<&str>, state: State, 
         energy_cost: None,
         calls: None,
         gaps: None,
+        injected: None,
         memory_used: None,
         allocated: Some(Ppb::ONE),
         allocation_evidence: [seconds * SECOND, 0, 0, 0],
@@ -382,7 +406,7 @@ fn source(source: Source) -> SourceView {
     let (state, reason) = match source {
         Source::Nvidia => (Some(HealthState::Up), ""),
         Source::Host => (Some(HealthState::Degraded), "cannot read /proc/1/fd"),
-        Source::Pods | Source::Names | Source::Prices | Source::Probes | Source::Dcgm => {
+        Source::Pods | Source::Names | Source::Prices | Source::Probes | Source::Dcgm | Source::Inject => {
             (Some(HealthState::Off), "not configured")
         }
         Source::Daemon => (None, ""),

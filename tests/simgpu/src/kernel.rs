@@ -14,6 +14,9 @@
 
 use crate::layout::{Load, Op};
 
+/// Registers of a thread, of every kernel.
+pub const REGISTERS: u32 = 32;
+
 const MARK: u64 = 1 << 63;
 
 /// A kernel's behaviour.

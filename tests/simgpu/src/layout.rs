@@ -33,6 +33,10 @@ pub const SNAPSHOTS: usize = 128;
 pub const PROCESS_SAMPLES: usize = 2048;
 /// Samples that a performance monitor keeps at most.
 pub const MONITOR_SAMPLES: usize = 1024;
+/// Processes whose activity can be recorded.
+pub const MAX_TRACES: usize = 32;
+/// Records of a process's activity that wait to be taken.
+pub const TRACE_RECORDS: usize = 16384;
 /// Oracle records waiting to be written.
 pub const LOG_RECORDS: usize = 8192;
 /// Faults.
@@ -70,6 +74,16 @@ pub mod kind {
     pub const HOST: u32 = 6;
 }
 
+/// What runs on the compute engine.
+pub mod work {
+    /// A program's kernel.
+    pub const KERNEL: u32 = 0;
+    /// A copy within the device.
+    pub const COPY: u32 = 1;
+    /// Memory is set.
+    pub const SET: u32 = 2;
+}
+
 /// An operation in a stream.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
@@ -94,6 +108,20 @@ pub struct Op {
     pub generation: u32,
     /// `WAIT`: sequence number to reach. `HOST`: token of the function.
     pub seq: u64,
+    /// When it first ran.
+    pub begun: u64,
+    /// `KERNEL`: the function's handle.
+    pub function: u64,
+    /// `KERNEL`: one of [`work`].
+    pub work: u32,
+    /// `KERNEL`: blocks.
+    pub grid: u32,
+    /// `KERNEL`: threads of a block.
+    pub block: u32,
+    /// `KERNEL`: dynamic shared memory of a block.
+    pub shared: u32,
+    /// The trace that it is recorded in, plus one; 0 for none.
+    pub trace: u32,
 }
 
 /// A stream: a ring of operations. Operation number `n` (from 1) is complete when `head >= n`.
@@ -412,6 +440,38 @@ pub struct LogRecord {
     pub busy: u64,
 }
 
+/// An operation that is done.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Activity {
+    /// The operation, with the time at which it first ran.
+    pub op: Op,
+    /// Its engine.
+    pub engine: u32,
+    /// When it was done.
+    pub end: u64,
+}
+
+/// What a process has done, for itself: operations enqueued while their kind was wanted, in order of completion.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Trace {
+    /// Process; 0 for nobody.
+    pub pid: u32,
+    /// Wanted kinds: bit 0 kernels, bit 1 copies, bit 2 memory that is set.
+    pub wanted: u32,
+    /// The process's start time, in clock ticks since boot.
+    pub start: u64,
+    /// Records taken.
+    pub head: u64,
+    /// Records put in.
+    pub tail: u64,
+    /// Records that found no room.
+    pub lost: u64,
+    /// The records.
+    pub ring: [Activity; TRACE_RECORDS],
+}
+
 /// The whole state file.
 #[repr(C)]
 pub struct Shared {
@@ -451,6 +511,8 @@ pub struct Shared {
     pub logged: u32,
     /// Highest client slot ever used, plus one.
     pub client_slots: u32,
+    /// Highest trace ever used, plus one.
+    pub traces: u32,
     /// Devices.
     pub device: [Device; MAX_DEVICES],
     /// Engines.
@@ -463,6 +525,8 @@ pub struct Shared {
     pub fault: [FaultRecord; MAX_FAULTS],
     /// Oracle records waiting to be written.
     pub log: [LogRecord; LOG_RECORDS],
+    /// Activity of processes that want it.
+    pub trace: [Trace; MAX_TRACES],
     /// Streams.
     pub stream: [Stream; MAX_STREAMS],
 }

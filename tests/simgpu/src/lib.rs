@@ -28,6 +28,7 @@ pub mod queue;
 mod sample;
 pub mod scenario;
 pub mod text;
+pub mod trace;
 mod turn;
 pub mod wait;
 

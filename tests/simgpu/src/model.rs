@@ -153,7 +153,7 @@ impl Shared {
         let mut whole = Load::default();
         let mut client_load: Option<(u32, Load)> = None;
         for &(client, stream) in running.kernels() {
-            let load = self.spend(stream as usize, dt);
+            let load = self.spend(stream as usize, from, until);
             add(&mut whole, load);
             match &mut client_load {
                 Some((c, sum)) if *c == client => add(sum, load),
@@ -172,28 +172,34 @@ impl Shared {
         }
         for (side, stream) in running.copies.iter().enumerate() {
             if let Some(stream) = stream {
-                self.copy(engine, *stream as usize, side, dt);
+                self.copy(engine, *stream as usize, side, (from, until));
             }
         }
     }
 
-    /// Runs the kernel at the head of a stream for `dt`.
-    fn spend(&mut self, stream: usize, dt: u64) -> Load {
+    /// Runs the operation at the head of a stream.
+    fn spend(&mut self, stream: usize, from: u64, until: u64) -> Load {
+        let dt = until - from;
         let s = &mut self.stream[stream];
         s.backlog = s.backlog.saturating_sub(dt);
         let op = s.first_mut();
-        op.started = 1;
-        op.remaining = op.remaining.saturating_sub(dt);
-        let load = op.load;
-        if op.remaining == 0 {
-            self.pop(stream);
+        if op.started == 0 {
+            (op.started, op.begun) = (1, from);
         }
-        load
+        op.remaining = op.remaining.saturating_sub(dt);
+        let op = *op;
+        if op.remaining == 0 {
+            let engine = self.client[s.client as usize].engine;
+            self.pop(stream);
+            self.record(op, engine, until);
+        }
+        op.load
     }
 
-    fn copy(&mut self, engine: usize, stream: usize, side: usize, dt: u64) {
+    fn copy(&mut self, engine: usize, stream: usize, side: usize, (from, until): (u64, u64)) {
+        let dt = until - from;
         let before = *self.stream[stream].first_mut();
-        self.spend(stream, dt);
+        self.spend(stream, from, until);
         let moved = |remaining: u64| {
             let done = u128::from(before.duration - remaining);
             u64::try_from(u128::from(before.bytes) * done / u128::from(before.duration.max(1)))

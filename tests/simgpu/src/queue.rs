@@ -131,12 +131,14 @@ impl Shared {
     }
 
     fn push(&mut self, at: usize, mut op: Op) {
+        let trace = if self.traces > 0 { self.traced(self.stream[at].client as usize, &op) } else { 0 };
         let s = &mut self.stream[at];
         let client = &mut self.client[s.client as usize];
         let engine = &mut self.engine[client.engine as usize];
         engine.arrivals += 1;
         op.order = engine.arrivals;
         op.started = 0;
+        op.trace = trace;
         if op.kind <= kind::D2H {
             s.backlog += op.remaining;
         }

@@ -139,9 +139,15 @@ impl Driver {
     }
 
     /// Launches a kernel.
-    pub(crate) fn launch(&self, kernel: Kernel, stream: Stream) -> Result<(), DriverError> {
+    pub(crate) fn launch(
+        &self,
+        kernel: Kernel,
+        block: u32,
+        shared: u32,
+        stream: Stream,
+    ) -> Result<(), DriverError> {
         let none = std::ptr::null_mut();
-        check("cuLaunchKernel", (self.launch)(kernel.0, 1, 1, 1, 256, 1, 1, 0, stream.0, none, none))
+        check("cuLaunchKernel", (self.launch)(kernel.0, 1, 1, 1, block, 1, 1, shared, stream.0, none, none))
     }
 
     /// Waits for a stream.

@@ -77,6 +77,12 @@ struct Common {
     /// Percent of time with tensor pipes active.
     #[arg(long, default_value_t = 40.0)]
     tensor: f64,
+    /// Threads of a kernel's block.
+    #[arg(long, default_value_t = 256)]
+    block: u32,
+    /// Bytes of shared memory of a kernel's block.
+    #[arg(long, default_value_t = 0)]
+    shared: u32,
     /// Threads, each with a stream of its own.
     #[arg(long, default_value_t = 1)]
     threads: u32,

@@ -65,6 +65,8 @@ pub(crate) fn run(program: &Program) -> Result<(), ProgramError> {
 struct Device<'a> {
     driver: &'a Driver,
     kernel: Kernel,
+    block: u32,
+    shared: u32,
     nanos: u64,
     stream: Stream,
     end: End,
@@ -103,14 +105,24 @@ fn device<'a>(
     let kernel = driver.kernel(&format!("us={kernel_us},sm={sm},occ={occ},dram={dram},tensor={tensor}"))?;
     let nanos = Duration::try_from_secs_f64(kernel_us / 1e6).unwrap_or_default().as_nanos();
     let nanos = u64::try_from(nanos).unwrap_or(u64::MAX);
-    Ok(Device { driver, kernel, nanos, stream: driver.stream()?, end, account: Account::default() })
+    let (block, shared) = (common.block, common.shared);
+    Ok(Device {
+        driver,
+        kernel,
+        block,
+        shared,
+        nanos,
+        stream: driver.stream()?,
+        end,
+        account: Account::default(),
+    })
 }
 
 impl Device<'_> {
     fn launch(&mut self, kernels: u32, gap: Duration) -> Result<(), DriverError> {
         let start = Instant::now();
         for _ in 0..kernels {
-            self.driver.launch(self.kernel, self.stream)?;
+            self.driver.launch(self.kernel, self.block, self.shared, self.stream)?;
             if !gap.is_zero() {
                 compute(gap);
             }

@@ -20,13 +20,15 @@ pub enum Source {
     Probes,
     /// A neighbouring exporter of DCGM's profiling fields.
     Dcgm,
+    /// Libraries that were injected into processes.
+    Inject,
     /// The daemon itself.
     Daemon,
 }
 
 impl Source {
     /// Every source.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Nvidia,
         Self::Host,
         Self::Pods,
@@ -34,6 +36,7 @@ impl Source {
         Self::Prices,
         Self::Probes,
         Self::Dcgm,
+        Self::Inject,
         Self::Daemon,
     ];
 
@@ -47,6 +50,7 @@ impl Source {
             Self::Probes => "probes",
             Self::Dcgm => "dcgm",
             Self::Prices => "prices",
+            Self::Inject => "inject",
             Self::Daemon => "daemon",
         }
     }

@@ -207,7 +207,7 @@ pub(super) fn feeds(scope: &Scope, owner: &Owner) -> bool {
 }
 
 /// `named`, or if that is a GPU in MIG mode, the one instance of it that `owner` holds.
-fn instance_of(
+pub(super) fn instance_of(
     named: DeviceId,
     owner: &Owner,
     gpus: &Gpus,

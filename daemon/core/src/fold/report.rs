@@ -116,6 +116,7 @@ impl Fold {
                     energy_cost: account.energy_cost,
                     calls: account.calls,
                     gaps: account.gaps.clone(),
+                    injected: self.injections.of(owner, device),
                     memory_used: if ended { None } else { memory },
                     allocated: if ended {
                         None

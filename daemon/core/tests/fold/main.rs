@@ -5,6 +5,7 @@
 mod averages;
 mod cases;
 mod claims;
+mod injected;
 mod node;
 mod prices;
 mod properties;

@@ -6,6 +6,7 @@ use warpmeter_core::fact::{
     Sample, Source, Volume,
 };
 use warpmeter_core::identity::{ContainerId, DeviceId, GpuId, HostPid, MigId, PodUid, ProcessId, Scope};
+use warpmeter_core::injected::{Injected, Shape, Sums};
 use warpmeter_core::inventory::{Authority, Counter, Gpu, Instance, Inventory, Mig};
 use warpmeter_core::price::{Price, Prices, Quote};
 use warpmeter_core::probe::{Asked, Calls, Doing, Gap, GapKind, Probes, Threads};
@@ -207,6 +208,41 @@ impl Random {
         Fact::Averages(averages(name, mig.as_deref(), start, end, percent))
     }
 
+    /// Sums of a library that contradict themselves and everything else.
+    fn injected(&mut self, now: u64, names: &[&str]) -> Fact {
+        let name = names[usize::try_from(self.below(3)).unwrap()];
+        let mig = self.chance(30).then(|| MigId::new(format!("MIG-{name}-{}", self.below(3))));
+        let mut amount = || self.number() >> self.below(64);
+        let sums = Sums {
+            elapsed: amount(),
+            sampled: amount(),
+            dropped: amount(),
+            busy: amount(),
+            ran: amount(),
+            kernels: amount(),
+            kernel: amount(),
+            to_device: amount(),
+            ..Sums::default()
+        };
+        let shapes = (0..self.below(4)).map(|_| Shape {
+            block: self.small(1100),
+            registers: self.small(300),
+            shared: self.small(300_000),
+            nanos: self.number() >> self.below(64),
+        });
+        let shapes = shapes.collect();
+        Fact::Injected(Box::new(Injected {
+            process: ProcessId {
+                pid: HostPid(1 + self.small(12)),
+                start: MonoNs(now.saturating_sub(self.below(5 * SECOND))),
+            },
+            device: DeviceId { gpu: GpuId::new(name), mig },
+            capability: (self.small(13), self.small(10)),
+            sums,
+            shapes,
+        }))
+    }
+
     /// A snapshot that contradicts itself and everything else.
     fn probes(&mut self, end: u64, names: &[&str]) -> Fact {
         let start = end - 1 - self.below(2 * SECOND).min(end - 1);
@@ -349,6 +385,9 @@ pub(crate) fn random(seed: u64, windows: u64) -> (Settings, Vec<Sample>) {
         if r.chance(60) {
             let end = now + r.below(SECOND / 10);
             facts.push(sample(end, Source::Probes, r.probes(end, &names)));
+        }
+        if r.chance(20) {
+            facts.push(sample(now, Source::Inject, r.injected(now, &names)));
         }
         for _ in 0..r.below(3) {
             let at = now - r.below(SECOND / 2);

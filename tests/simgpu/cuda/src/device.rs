@@ -6,10 +6,11 @@ use warpmeter_simgpu::Guard;
 use warpmeter_simgpu::layout::NONE;
 
 use crate::abi::{Answer, CuResult, INVALID_DEVICE, code, put};
+use crate::inject;
 use crate::runtime::{Visible, init, runtime};
 
 pub(crate) extern "C" fn cu_init(_flags: u32) -> CuResult {
-    code(init())
+    code(init().inspect(|()| inject::load_once()))
 }
 
 pub(crate) extern "C" fn driver_version(out: *mut i32) -> CuResult {

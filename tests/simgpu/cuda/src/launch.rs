@@ -3,7 +3,7 @@
 use std::ffi::{c_char, c_void};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use warpmeter_simgpu::kernel::Kernel;
+use warpmeter_simgpu::kernel::{Kernel, REGISTERS};
 use warpmeter_simgpu::layout::Op;
 use warpmeter_simgpu::wait::wait_until;
 use warpmeter_simgpu::{FaultKind, Refused, StreamRef};
@@ -50,38 +50,40 @@ pub(crate) fn enqueue(ctx: &Ctx, stream: StreamRef, op: Op) -> Result<u64, CuRes
 
 pub(crate) extern "C" fn kernel(
     function: u64,
-    _gx: u32,
-    _gy: u32,
-    _gz: u32,
-    _bx: u32,
-    _by: u32,
-    _bz: u32,
-    _shared: u32,
+    gx: u32,
+    gy: u32,
+    gz: u32,
+    bx: u32,
+    by: u32,
+    bz: u32,
+    shared: u32,
     stream: u64,
     _params: *mut *mut c_void,
     _extra: *mut *mut c_void,
 ) -> CuResult {
-    code(run(function, stream))
+    code(run(function, stream, [gx, gy, gz], [bx, by, bz], shared))
 }
 
 pub(crate) extern "C" fn kernel_ptsz(
     function: u64,
-    _gx: u32,
-    _gy: u32,
-    _gz: u32,
-    _bx: u32,
-    _by: u32,
-    _bz: u32,
-    _shared: u32,
+    gx: u32,
+    gy: u32,
+    gz: u32,
+    bx: u32,
+    by: u32,
+    bz: u32,
+    shared: u32,
     stream: u64,
     _params: *mut *mut c_void,
     _extra: *mut *mut c_void,
 ) -> CuResult {
-    code(run(function, stream::per_thread(stream)))
+    code(run(function, stream::per_thread(stream), [gx, gy, gz], [bx, by, bz], shared))
 }
 
-fn run(function: u64, stream: u64) -> Answer {
-    submit(stream, Kernel::of_handle(function).ok_or(INVALID_HANDLE)?.op())
+fn run(function: u64, stream: u64, grid: [u32; 3], block: [u32; 3], shared: u32) -> Answer {
+    let product = |sizes: [u32; 3]| sizes.into_iter().fold(1, u32::saturating_mul);
+    let kernel = Kernel::of_handle(function).ok_or(INVALID_HANDLE)?;
+    submit(stream, Op { function, grid: product(grid), block: product(block), shared, ..kernel.op() })
 }
 
 /// The head of `CUlaunchConfig`: grid, block, shared memory, stream.
@@ -100,7 +102,7 @@ pub(crate) extern "C" fn kernel_ex(
     _params: *mut *mut c_void,
     _extra: *mut *mut c_void,
 ) -> CuResult {
-    code(get(config).and_then(|c| run(function, c.stream)))
+    code(get(config).and_then(|c| run(function, c.stream, c.grid, c.block, c.shared)))
 }
 
 pub(crate) extern "C" fn kernel_ex_ptsz(
@@ -109,22 +111,22 @@ pub(crate) extern "C" fn kernel_ex_ptsz(
     _params: *mut *mut c_void,
     _extra: *mut *mut c_void,
 ) -> CuResult {
-    code(get(config).and_then(|c| run(function, stream::per_thread(c.stream))))
+    code(get(config).and_then(|c| run(function, stream::per_thread(c.stream), c.grid, c.block, c.shared)))
 }
 
 pub(crate) extern "C" fn cooperative(
     function: u64,
-    _gx: u32,
-    _gy: u32,
-    _gz: u32,
-    _bx: u32,
-    _by: u32,
-    _bz: u32,
-    _shared: u32,
+    gx: u32,
+    gy: u32,
+    gz: u32,
+    bx: u32,
+    by: u32,
+    bz: u32,
+    shared: u32,
     stream: u64,
     _params: *mut *mut c_void,
 ) -> CuResult {
-    code(run(function, stream))
+    code(run(function, stream, [gx, gy, gz], [bx, by, bz], shared))
 }
 
 /// Modules hold nothing here: a function's name says it all.
@@ -179,7 +181,12 @@ pub(crate) extern "C" fn module_unload(_module: u64) -> CuResult {
 }
 
 pub(crate) extern "C" fn function_attribute(out: *mut i32, attribute: i32, _function: u64) -> CuResult {
-    code(put(out, if attribute == 0 { 1024 } else { 0 }))
+    let value = match attribute {
+        0 => 1024,
+        4 => REGISTERS.cast_signed(),
+        _ => 0,
+    };
+    code(put(out, value))
 }
 
 pub(crate) extern "C" fn set_attribute(_function: u64, _attribute: i32, _value: i32) -> CuResult {

@@ -26,6 +26,7 @@ mod entry;
 mod event;
 mod graph;
 mod host;
+mod inject;
 mod launch;
 mod lookup;
 mod memory;

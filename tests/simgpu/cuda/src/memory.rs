@@ -4,7 +4,7 @@ use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
-use warpmeter_simgpu::layout::{Load, Op, kind};
+use warpmeter_simgpu::layout::{Load, Op, kind, work};
 use warpmeter_simgpu::queue::{PAGEABLE_BANDWIDTH, PINNED_BANDWIDTH};
 
 use crate::abi::{Answer, CuResult, INVALID_VALUE, OUT_OF_MEMORY, code, put, refused};
@@ -193,7 +193,7 @@ pub(crate) extern "C" fn dtod_async(_dst: u64, _src: u64, bytes: usize, stream: 
 /// A copy within the device: a kernel bound by memory bandwidth.
 fn within(bytes: usize) -> Op {
     let load = Load { sm: 150, occupancy: 1000, dram: 900, tensor: 0 };
-    Op::kernel(2_000 + bytes as u64 / 1_200, load)
+    Op { work: work::COPY, bytes: bytes as u64, ..Op::kernel(2_000 + bytes as u64 / 1_200, load) }
 }
 
 fn any(dst: u64, src: u64, bytes: usize, stream: u64, blocking: bool) -> Answer {
@@ -220,7 +220,7 @@ pub(crate) extern "C" fn memcpy_async_ptsz(dst: u64, src: u64, bytes: usize, str
 /// A fill: a kernel that writes at memory bandwidth.
 fn fill(bytes: usize) -> Op {
     let load = Load { sm: 500, occupancy: 1000, dram: 800, tensor: 0 };
-    Op::kernel(2_000 + bytes as u64 / 2_000, load)
+    Op { work: work::SET, bytes: bytes as u64, ..Op::kernel(2_000 + bytes as u64 / 2_000, load) }
 }
 
 pub(crate) extern "C" fn fill8(_dst: u64, _value: u8, count: usize) -> CuResult {

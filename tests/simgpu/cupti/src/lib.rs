@@ -1,8 +1,8 @@
-//! libcupti.so over the simulated GPU: as much of it as sampling the performance monitor takes.
+//! libcupti.so over the simulated GPU: as much of it as sampling the performance monitor and recording activity take.
 //!
 //! Every exported function has the C ABI of NVIDIA's of the same name. Struct layouts come from cudarc. A call's
 //! way: `abi` checks the size that the caller states, `session` finds the node and the device and lets faults strike,
-//! and `host` (metrics, passes, values) or `sampling` (the monitor, its samples) answers.
+//! and `host` (metrics, passes, values), `sampling` (the monitor, its samples) or `activity` (records) answers.
 //!
 //! As with the real library, the process must have initialised `libcuda.so.1` first; a device index is that
 //! library's ordinal. No call makes a context.
@@ -20,6 +20,7 @@
 )]
 
 mod abi;
+mod activity;
 mod chip;
 mod host;
 mod image;

@@ -15,7 +15,7 @@ static READY: AtomicBool = AtomicBool::new(false);
 /// `RTLD_NOLOAD | RTLD_LAZY`: only what the process has loaded already.
 const ONLY_LOADED: i32 = 4 | 1;
 
-fn node() -> Option<&'static Node> {
+pub(crate) fn node() -> Option<&'static Node> {
     *NODE.get_or_init(|| Node::from_env().map(|node| &*Box::leak(Box::new(node))))
 }
 
@@ -44,7 +44,7 @@ type Ask = unsafe extern "C" fn(*mut i32) -> u32;
 type AskBus = unsafe extern "C" fn(*mut u8, i32, i32) -> u32;
 
 /// The bus ids of the devices that the driver library of this process shows, once it is initialised.
-fn ordinals() -> Answer<Vec<String>> {
+pub(crate) fn ordinals() -> Answer<Vec<String>> {
     // SAFETY: loads nothing: a library that is there already has run its initialisers.
     let cuda = unsafe { Library::open(Some("libcuda.so.1"), ONLY_LOADED) }.map_err(|_| NOT_INITIALIZED)?;
     // SAFETY: the published signature.

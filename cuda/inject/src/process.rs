@@ -1,0 +1,76 @@
+//! The process that the library is in: whether it is still that one, and when it ends.
+#![allow(unsafe_code, reason = "handlers that the C library calls")]
+
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+/// The process that was begun in; 0 in its children.
+static PID: AtomicU32 = AtomicU32::new(0);
+/// The descriptor of the page; -1 for none.
+static FILE: AtomicI32 = AtomicI32::new(-1);
+/// Whether the process ends.
+static ENDING: AtomicBool = AtomicBool::new(false);
+/// Whether the library's thread is in a call of another library's.
+static CALLING: AtomicBool = AtomicBool::new(false);
+
+/// How long the end of the process waits for such a call to return.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// Takes this process for the one that is summed, whose page has this descriptor.
+pub(crate) fn begin(file: i32) {
+    FILE.store(file, Ordering::Relaxed);
+    PID.store(std::process::id(), Ordering::Relaxed);
+    // SAFETY: a plain function that lives as long as the process, as the library is never unloaded. That there is no
+    // memory for it is made good by `ours`.
+    unsafe { libc::pthread_atfork(None, None, Some(forked)) };
+    // SAFETY: as above.
+    unsafe { libc::atexit(leave) };
+}
+
+/// Whether this is that process: a child made by `fork` has none of its threads, and must not write to its page.
+pub(crate) fn ours() -> bool {
+    PID.load(Ordering::Relaxed) == std::process::id()
+}
+
+/// Runs `call`, which calls another library, unless the process ends.
+pub(crate) fn calling<T>(call: impl FnOnce() -> T) -> Option<T> {
+    CALLING.store(true, Ordering::SeqCst);
+    let done = (!ENDING.load(Ordering::SeqCst)).then(call);
+    CALLING.store(false, Ordering::SeqCst);
+    done
+}
+
+/// In a child: the page is its parent's. Closing a descriptor is safe in a handler of `fork`.
+extern "C" fn forked() {
+    PID.store(0, Ordering::Relaxed);
+    let file = FILE.swap(-1, Ordering::Relaxed);
+    if file >= 0 {
+        // SAFETY: the descriptor is this library's own, and is not used in the child.
+        unsafe { libc::close(file) };
+    }
+}
+
+/// At the end of the process: the driver's libraries are about to go, so that nothing may be in them any more.
+extern "C" fn leave() {
+    ENDING.store(true, Ordering::SeqCst);
+    let begun = Instant::now();
+    while CALLING.load(Ordering::SeqCst) && ours() && begun.elapsed() < PATIENCE {
+        std::thread::sleep(Duration::from_micros(50));
+    }
+}
+
+/// Runs `start`, which starts a thread, with all signals blocked, so that the thread takes none of the program's.
+pub(crate) fn without_signals<T>(start: impl FnOnce() -> T) -> T {
+    let mut all = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
+    let mut before = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: the pointer is a local's.
+    unsafe { libc::sigfillset(all.as_mut_ptr()) };
+    // SAFETY: the first set was filled, the second is written; both are locals.
+    let blocked = unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr()) } == 0;
+    let started = start();
+    if blocked {
+        // SAFETY: the set was written by the call that blocked them.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut()) };
+    }
+    started
+}
