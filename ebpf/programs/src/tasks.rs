@@ -162,7 +162,8 @@ pub fn add(task: &mut Task, doing: u32, nanoseconds: u64) {
     warpmeter_ebpf_common::add(&mut task.sums, doing, nanoseconds);
 }
 
-/// Closes the running interval of the thread that runs.
+/// Closes the running interval of the thread that runs. One that began after `now`, the end of a call that is seen later,
+/// goes on.
 #[inline(always)]
 pub fn advance(task: &mut Task, now: u64) {
     if task.waited != 0 {
@@ -170,7 +171,7 @@ pub fn advance(task: &mut Task, now: u64) {
         settle(task, delay);
     }
     let length = now.saturating_sub(task.since);
-    task.since = now;
+    task.since += length;
     task.ended = length;
     if task.call == 0 {
         task.ended_doing = task.doing;

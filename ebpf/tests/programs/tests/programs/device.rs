@@ -215,9 +215,14 @@ fn without_return_probes_launches_count_and_waits_that_the_driver_never_makes_en
     let (pid, report) = workload(&mut node, &["waiter", "--wait", "sleep", "--wait-us", "10000"]);
     let using = node.probes.uses(pid).into_values().next().unwrap();
     assert_eq!(using.launches as f64, number(&report, "kernels"));
-    let drained = node.probes.gaps_of(pid, gap::DRAINED).total as f64 / 1e9;
+    let gaps = node.probes.gaps_of(pid, gap::DRAINED);
+    let drained = gaps.total as f64 / 1e9;
     let waited = number(&report, "wait_s");
     assert!((drained - waited).abs() < 0.05 + waited * 0.05, "drained {drained}, waited {waited}");
+    // The end of a call is seen later than what came after it: neither is any of that counted twice, nor taken for work.
+    assert!(gaps.doings[doing::TIMER as usize] > gaps.total / 10 * 9, "{:?}", gaps.doings);
+    let callers = node.probes.process(pid).unwrap().callers;
+    assert!(callers[doing::CPU as usize] < callers[doing::TIMER as usize] / 4, "{callers:?}");
 }
 
 #[test]
