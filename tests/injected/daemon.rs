@@ -32,8 +32,8 @@ fn pods_that_share_a_device_are_told_apart_from_inside_as_from_outside() {
     let [a, b] = [0, 1].map(|n| {
         Program::spawn(&mut command(&sim, Some(&places[n].procs), words[n], "1/1", "libcupti.so.12"))
     });
-    let ten = |pod| move |metrics: &Exposition| of(metrics, "injected_elapsed_seconds", pod) >= 10.0;
-    let metrics = daemon.when("ten seconds of both", |metrics| ten("a")(metrics) && ten("b")(metrics));
+    let some = |pod| move |metrics: &Exposition| of(metrics, "injected_elapsed_seconds", pod) >= 6.0;
+    let metrics = daemon.when("six seconds of both", |metrics| some("a")(metrics) && some("b")(metrics));
     let busy = sim.busy();
     for (pod, program) in [("a", &a), ("b", &b)] {
         let elapsed = of(&metrics, "injected_elapsed_seconds", pod);

@@ -20,3 +20,21 @@ pub fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
         std::thread::sleep(Duration::from_millis(50));
     }
 }
+
+/// How often something is tried that other programs of the machine may spoil by what they do to time.
+const ATTEMPTS: usize = 3;
+
+/// Tries until something holds once: what is wrong is so each time.
+///
+/// # Panics
+///
+/// When it never did.
+pub fn attempts(mut holds: impl FnMut() -> Result<(), String>) {
+    let mut wrong = Vec::new();
+    while wrong.len() < ATTEMPTS
+        && let Err(how) = holds()
+    {
+        wrong.push(how);
+    }
+    assert!(wrong.len() < ATTEMPTS, "{wrong:#?}");
+}

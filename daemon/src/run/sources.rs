@@ -101,9 +101,8 @@ pub(super) fn start_pods(
         Pods::File(path) => {
             let mut file = PodsFile::new(&path).telling(refusals.clone());
             threads.start("pods", move |stop| {
-                poll_until(stop, &pods, |facts| {
+                poll_until(stop, &pods, FILES_EVERY, |facts| {
                     file.poll(facts);
-                    pause(FILES_EVERY, stop);
                     file.health()
                 });
             })
@@ -115,7 +114,7 @@ pub(super) fn start_pods(
                     await_kubelet(&options, &pods, stop);
                 }
                 let mut kubelet = KubeletSource::new(options);
-                poll_until(stop, &pods, |facts| {
+                poll_until(stop, &pods, POLL_EVERY, |facts| {
                     if hasten.swap(false, Ordering::Relaxed) {
                         kubelet.hasten();
                     }
@@ -157,7 +156,7 @@ pub(super) fn start_names(
     let mut source = NamesSource::new(NamesOptions { node, ..options }).telling(refusals.clone());
     let names = intake.of(Source::Names);
     threads.start("names", move |stop| {
-        poll_until(stop, &names, |facts| {
+        poll_until(stop, &names, POLL_EVERY, |facts| {
             source.poll(facts);
             source.health()
         });
@@ -178,7 +177,7 @@ pub(super) fn start_prices(
     let prices = intake.of(Source::Prices);
     let mut next = Instant::now();
     threads.start("prices", move |stop| {
-        poll_until(stop, &prices, |facts| {
+        poll_until(stop, &prices, POLL_EVERY, |facts| {
             if Instant::now() >= next {
                 next = Instant::now() + FILES_EVERY;
                 source.poll(facts);
@@ -198,7 +197,7 @@ pub(super) fn start_dcgm(
     let mut source = DcgmSource::new(options, inventories);
     let dcgm = intake.of(Source::Dcgm);
     threads.start("dcgm", move |stop| {
-        poll_until(stop, &dcgm, |facts| {
+        poll_until(stop, &dcgm, POLL_EVERY, |facts| {
             source.poll(facts);
             source.health()
         });
@@ -218,7 +217,7 @@ pub(super) fn start_inject(
     let inject = intake.of(Source::Inject);
     let (sender, told) = channel::<Vec<ProcessId>>();
     threads.start("inject", move |stop| {
-        poll_until(stop, &inject, |facts| {
+        poll_until(stop, &inject, POLL_EVERY, |facts| {
             if let Some(users) = told.try_iter().last() {
                 source.poll(&users, crate::clock::now(), facts);
             }
@@ -228,8 +227,14 @@ pub(super) fn start_inject(
     Ok(Some(sender))
 }
 
-/// Polls a source five times a second, and tells its health when that changes, or once a minute: it may have been lost.
-fn poll_until(stop: &AtomicBool, intake: &Intake, mut poll: impl FnMut(&mut Vec<Fact>) -> Health) {
+/// Polls a source at once and then this often, and tells its health when that changes, or once a minute: it may have been
+/// lost.
+fn poll_until(
+    stop: &AtomicBool,
+    intake: &Intake,
+    every: Duration,
+    mut poll: impl FnMut(&mut Vec<Fact>) -> Health,
+) {
     let mut facts = Vec::new();
     let mut told: Option<(Health, Instant)> = None;
     while !stop.load(Ordering::Relaxed) {
@@ -242,7 +247,7 @@ fn poll_until(stop: &AtomicBool, intake: &Intake, mut poll: impl FnMut(&mut Vec<
         for fact in facts.drain(..) {
             intake.put(fact);
         }
-        pause(POLL_EVERY, stop);
+        pause(every, stop);
     }
 }
 
