@@ -55,7 +55,8 @@ export SIMGPU_STATE=$work/node
 
 value() { awk -v name="$1" '$1 == name { print $2 }' "$work/page"; }
 
-# One run: nanoseconds of a launch, launches a second, the program's memory, and what its page says of the library.
+# One run: nanoseconds of a launch, launches a second, the program's memory without what it shares with the simulator,
+# and what its page says of the library.
 run() {
   local how=$1 pid
   shift
@@ -63,7 +64,7 @@ run() {
     --kernels 500 --kernel-us 5 --blocking-sync --report "$work/report" &
   pid=$!
   sleep "$(awk -v seconds="$seconds" 'BEGIN { print seconds - 0.5 }')"
-  memory=$(awk '$1 == "VmHWM:" { print $2 }' "/proc/$pid/status")
+  memory=$(awk '$1 == "RssAnon:" { print $2 }' "/proc/$pid/status")
   : >"$work/page"
   [ "$how" = without ] || "$release/examples/show" "$pid" >"$work/page"
   wait "$pid"
@@ -83,7 +84,7 @@ for ((round = 0; round < rounds; round++)); do
   run 1/1 "${inject[@]}" WARPMETER_INJECT_SAMPLE=1/1
 done
 
-echo "| library | ns a launch | launches a second | KiB resident | ns of its thread a record | its thread, % of a core | records dropped |"
+echo "| library | ns a launch | launches a second | KiB of memory of its own | ns of its thread a record | its thread, % of a core | records dropped |"
 echo "|---|---:|---:|---:|---:|---:|---:|"
 for how in without off 1/10 1/1; do
   printf '| %s |' "$how"

@@ -87,7 +87,8 @@ fn one_second_in_two_comes_to_half_of_the_sums() {
     let page = after(&program, 8);
     let scaled = seconds(only(&page).busy) * seconds(page.elapsed) / seconds(page.sampled);
     assert!(page.sampled * 2 <= page.elapsed + 1_000_000_000 && page.sampled * 3 >= page.elapsed, "{page:?}");
-    assert_near("busy, scaled", scaled, truth(&sim, &program, &page), 0.05);
+    // The program's first moments are in one of four samples, or in none.
+    assert_near("busy, scaled", scaled, truth(&sim, &program, &page), 0.1);
 }
 
 #[test]

@@ -98,7 +98,7 @@ fn start(page: &'static Shared) -> Result<(), Off> {
 fn ask(everything: &'static Everything, page: &'static Shared) -> Result<(), Off> {
     everything.cupti.subscribe(requested, completed)?;
     let begun = Instant::now();
-    let seed = u64::from(std::process::id()) << 32 ^ nanos_of_day();
+    let seed = u64::from(std::process::id()) << 32 ^ nanos();
     let mut plan = Plan::new(std::env::var(plan::VARIABLE).ok().as_deref(), seed);
     let enabled = plan.at(0).0;
     if enabled {
@@ -107,10 +107,9 @@ fn ask(everything: &'static Everything, page: &'static Shared) -> Result<(), Off
     Worker::new(everything, page, plan, begun, enabled).spawn()
 }
 
-/// Something that differs between processes.
-fn nanos_of_day() -> u64 {
-    let since = std::time::SystemTime::UNIX_EPOCH.elapsed();
-    since.map_or(1, |since| u64::from(since.subsec_nanos()) << 20 ^ since.as_secs())
+/// Something that differs from start to start, for processes with the same id in their containers.
+fn nanos() -> u64 {
+    std::time::SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.subsec_nanos().into())
 }
 
 /// CUPTI wants a buffer, perhaps in the thread that launches: nothing here waits or asks the system for memory.

@@ -25,7 +25,7 @@ impl Plan {
     pub(crate) fn new(value: Option<&str>, seed: u64) -> Self {
         let number = value.and_then(|value| value.strip_prefix("1/")?.parse().ok());
         let seconds = number.filter(|number| (1..=LONGEST).contains(number)).unwrap_or(USUAL);
-        let mut plan = Self { seconds, random: seed.max(1), cycle: 0, place: 0 };
+        let mut plan = Self { seconds, random: seed, cycle: 0, place: 0 };
         plan.draw();
         plan
     }
@@ -51,12 +51,12 @@ impl Plan {
         }
     }
 
-    /// The place in this cycle (xorshift).
+    /// The place in this cycle (SplitMix64, in which seeds that are alike have nothing in common).
     fn draw(&mut self) {
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        self.place = self.random % self.seconds;
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.random ^ (self.random >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        self.place = (z ^ (z >> 31)) % self.seconds;
     }
 }
 
@@ -90,6 +90,12 @@ mod tests {
             })
             .collect();
         assert!(places.len() > 5, "{places:?}");
+    }
+
+    #[test]
+    fn programs_that_start_together_are_not_sampled_together() {
+        let first = (0..1000).filter(|seed| Plan::new(Some("1/2"), seed << 32).place == 0).count();
+        assert!((400..600).contains(&first), "{first} of 1000");
     }
 
     #[test]
