@@ -17,7 +17,7 @@ use warpmeter_tests::wait::attempts;
 use crate::probes::can_probe;
 
 /// For how long is measured, in seconds.
-const MEASURED: f64 = 12.0;
+const MEASURED: f64 = 6.0;
 /// By how many points of the time that the device runs a part may be off that is inferred.
 const POINTS: f64 = 5.0;
 
