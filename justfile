@@ -156,3 +156,7 @@ bench:
     cargo bench -p warpmeter-exporter
     cargo run --release -p warpmeter-exporter --example scrape
     tests/overhead.sh
+
+# Programs under an MPS server, in real time: all of those tests.
+mps:
+    cargo test -p warpmeter-tests --test integration mps:: -- --include-ignored

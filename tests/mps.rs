@@ -199,6 +199,7 @@ fn clients_of_an_mps_server_have_their_parts_by_what_they_asked_for_and_the_serv
 }
 
 #[test]
+#[ignore = "takes its turn for a quarter of a minute: `just mps`"]
 fn clients_that_the_driver_does_not_list_are_known_by_what_they_ask_for() {
     if !can_probe() {
         return;
@@ -220,6 +221,7 @@ fn clients_that_the_driver_does_not_list_are_known_by_what_they_ask_for() {
 }
 
 #[test]
+#[ignore = "takes its turn for a quarter of a minute: `just mps`"]
 fn the_percentage_of_threads_in_a_clients_environment_divides_what_ran_at_once() {
     if !can_probe() {
         return;

@@ -29,6 +29,6 @@ case $1 in
     ;;
   ci)
     export ACCURACY_PROFILE=debug
-    exec tests/accuracy/accuracy.py --quick --leaders --repeats 1 --seconds 5 --out "$target/accuracy-ci.jsonl"
+    exec tests/accuracy/accuracy.py --quick --leaders --repeats 1 --seconds 4 --out "$target/accuracy-ci.jsonl"
     ;;
 esac
