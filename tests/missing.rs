@@ -15,6 +15,11 @@ fn after(daemon: &Daemon, gpu: &str, seconds: f64) -> Exposition {
     metrics
 }
 
+/// Seconds of a GPU in what is counted so; none where the family is absent.
+fn seconds(metrics: &Exposition, gpu: &str, what: &str) -> Option<f64> {
+    metrics.get(&format!("warpmeter_gpu_{what}_seconds_total"), &[("gpu_uuid", gpu)])
+}
+
 #[test]
 fn a_counter_that_reads_zero_while_another_shows_work_is_a_conflict_and_not_idleness() {
     let sim = Sim::new("[[gpu]]\nmodel = \"H100\"\n[[fault]]\nkind = \"stuck_zero\"");
@@ -39,11 +44,13 @@ fn one_gpm_metric_that_fails_is_absent_and_the_others_are_kept() {
     let _program = Program::start(&sim, gpu, None, WORK);
     let daemon = Daemon::start(&sim, "");
     let metrics = after(&daemon, gpu, 4.0);
-    let seconds =
-        |what: &str| metrics.get(&format!("warpmeter_gpu_{what}_seconds_total"), &[("gpu_uuid", gpu)]);
-    assert_eq!(seconds("dram_bandwidth"), None);
+    assert_eq!(seconds(&metrics, gpu, "dram_bandwidth"), None);
     for kept in ["engine_active", "sm_active", "sm_occupied", "tensor_active"] {
-        assert!(seconds(kept).is_some_and(|active| active > 0.1), "{kept}: {:?}", seconds(kept));
+        assert!(
+            seconds(&metrics, gpu, kept).is_some_and(|active| active > 0.1),
+            "{kept}: {:?}",
+            seconds(&metrics, gpu, kept)
+        );
     }
 }
 
@@ -61,11 +68,12 @@ fn a_gpu_whose_gpm_cannot_be_had_is_read_as_an_older_one_and_has_no_sm_figures_i
         let _program = Program::start(&sim, gpu, None, WORK);
         let daemon = Daemon::start(&sim, "");
         let metrics = after(&daemon, gpu, 4.0);
-        let seconds =
-            |what: &str| metrics.get(&format!("warpmeter_gpu_{what}_seconds_total"), &[("gpu_uuid", gpu)]);
-        assert!(seconds("engine_active").is_some_and(|active| active > 0.5), "{kind} {function}");
+        assert!(
+            seconds(&metrics, gpu, "engine_active").is_some_and(|active| active > 0.5),
+            "{kind} {function}"
+        );
         for absent in ["sm_active", "sm_occupied", "tensor_active", "dram_bandwidth"] {
-            assert_eq!(seconds(absent), None, "{kind} {function}: {absent}");
+            assert_eq!(seconds(&metrics, gpu, absent), None, "{kind} {function}: {absent}");
         }
         let status = daemon.until_status("the status", |_| true);
         assert!(status["gpus"][0]["authority"]["sm"].is_null(), "{kind} {function}: {status}");

@@ -11,7 +11,9 @@ use warpmeter_tests::ledger::assert_conserved;
 use warpmeter_tests::program::Program;
 use warpmeter_tests::sim::Sim;
 
-use super::{GPU, command};
+use super::{GPU, injected};
+
+const HONEST: &str = "trainer --kernel-us 300 --host-us 2000";
 
 /// A memory file by the name of pages, as long as said.
 fn memory(bytes: usize) -> File {
@@ -61,13 +63,7 @@ fn pages_that_cannot_be_are_said_and_cost_the_others_nothing() {
             (device::first(0) + device::NANOS, u64::MAX),
         ],
     );
-    let honest = Program::spawn(&mut command(
-        &sim,
-        None,
-        "trainer --kernel-us 300 --host-us 2000",
-        "1/1",
-        "libcupti.so.12",
-    ));
+    let honest = injected(&sim, HONEST);
     let daemon = Daemon::start(&sim, "[inject]\nenabled = true\n[metrics]\nlevel = \"full\"\n");
     let status = daemon.until_status("what is the matter with each", |status| {
         let sources = status["sources"].as_array().unwrap();
@@ -96,13 +92,7 @@ fn pages_that_cannot_be_are_said_and_cost_the_others_nothing() {
 #[test]
 fn another_processes_page_is_not_taken_for_its_own() {
     let sim = Sim::new(GPU);
-    let honest = Program::spawn(&mut command(
-        &sim,
-        None,
-        "trainer --kernel-us 300 --host-us 2000",
-        "1/1",
-        "libcupti.so.12",
-    ));
+    let honest = injected(&sim, HONEST);
     let page = warpmeter_tests::wait::until("a page", || super::file(honest.pid));
     let thief = holder(&sim, &File::open(page).unwrap());
     let daemon = Daemon::start(&sim, "[inject]\nenabled = true\n");

@@ -97,6 +97,7 @@ fn start(page: &'static Shared) -> Result<(), Off> {
 
 fn ask(everything: &'static Everything, page: &'static Shared) -> Result<(), Off> {
     everything.cupti.subscribe(requested, completed)?;
+    process::mind_the_end();
     let begun = Instant::now();
     let seed = u64::from(std::process::id()) << 32 ^ nanos();
     let mut plan = Plan::new(std::env::var(plan::VARIABLE).ok().as_deref(), seed);

@@ -23,7 +23,7 @@ use crate::sums::Name;
 /// The variable that names CUPTI's library.
 const VARIABLE: &str = "WARPMETER_INJECT_CUPTI";
 /// The names by which it is looked for otherwise.
-const NAMES: [&str; 3] = ["libcupti.so.13", "libcupti.so.12", "libcupti.so"];
+const NAMES: [&str; 4] = ["libcupti.so.13", "libcupti.so.12", "libcupti.so.11.8", "libcupti.so"];
 /// `RTLD_NOLOAD`: only what the process has loaded already.
 const ONLY_LOADED: i32 = libc::RTLD_NOLOAD;
 /// `CUPTI_ERROR_MAX_LIMIT_REACHED`: there are no more records in the buffer.

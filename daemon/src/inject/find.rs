@@ -1,10 +1,10 @@
 //! The memory file in which a process keeps its page.
 
 use std::mem::MaybeUninit;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 
 use rustix::fs::{
-    AtFlags, MemfdFlags, Mode, OFlags, StatxFlags, memfd_create, openat, readlinkat_raw, statx,
+    AtFlags, CWD, MemfdFlags, Mode, OFlags, StatxFlags, memfd_create, openat, readlinkat_raw, statx,
 };
 use rustix::io::pread;
 use warpmeter_core::identity::ProcessId;
@@ -34,7 +34,7 @@ impl Memory {
     ///
     /// A link's words are what anybody can have a file called. So the file is looked at through a descriptor that
     /// opens nothing, without a question to the file system that it may be in; only memory as long as a page is then
-    /// opened, and it must still be that file.
+    /// opened, by that descriptor: by its name it could be another file already.
     pub(super) fn find(self, process: &OwnedFd) -> Result<Option<OwnedFd>, Unread> {
         let directory = directory::open(process, "fd")?;
         let mut entries = vec![MaybeUninit::uninit(); 32 * 1024];
@@ -52,20 +52,18 @@ impl Memory {
 
     fn open(self, directory: &OwnedFd, name: &std::ffi::CStr) -> Option<OwnedFd> {
         let aside = openat(directory, name, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
-        let expected = looked_at(&aside)
-            .ok()
-            .filter(|(device, _, size)| *device == self.device && *size == BYTES as u64)?;
+        looked_at(&aside).ok().filter(|found| *found == (self.device, BYTES as u64))?;
+        let itself = format!("/proc/self/fd/{}", aside.as_raw_fd());
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-        let file = openat(directory, name, flags, Mode::empty()).ok()?;
-        (looked_at(&file).ok()? == expected).then_some(file)
+        openat(CWD, itself, flags, Mode::empty()).ok()
     }
 }
 
-/// A file's device, inode and size, without a question to its file system.
-fn looked_at(file: &OwnedFd) -> rustix::io::Result<((u32, u32), u64, u64)> {
+/// A file's device and size, without a question to its file system.
+fn looked_at(file: &OwnedFd) -> rustix::io::Result<((u32, u32), u64)> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-    let found = statx(file, c"", flags, StatxFlags::INO | StatxFlags::SIZE)?;
-    Ok(((found.stx_dev_major, found.stx_dev_minor), found.stx_ino, found.stx_size))
+    let found = statx(file, c"", flags, StatxFlags::SIZE)?;
+    Ok(((found.stx_dev_major, found.stx_dev_minor), found.stx_size))
 }
 
 /// The page that stands in a file, with its sequence; none if that is `known` already. `buffer` is as long as a page.
@@ -108,7 +106,7 @@ pub(super) fn inner_pid(process: &OwnedFd) -> Option<u64> {
 pub(super) fn directory_of(proc: &std::path::Path, id: ProcessId) -> Result<OwnedFd, Unread> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let path = proc.join(id.pid.0.to_string());
-    Ok(openat(rustix::fs::CWD, path, flags, Mode::empty())?)
+    Ok(openat(CWD, path, flags, Mode::empty())?)
 }
 
 #[cfg(test)]

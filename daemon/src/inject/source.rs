@@ -21,6 +21,11 @@ const LAST: u64 = 60 * SECOND;
 /// A library that writes nothing for so long hangs: it writes once a second.
 const SILENT: u64 = 10 * SECOND;
 
+/// Rounds in which a page must not stand still before that is said: its writer may be without a CPU.
+const TORN: u32 = 3;
+/// The most troubles that health says; what a page claims can differ from process to process.
+const SAID: usize = 8;
+
 /// A process.
 #[derive(Debug)]
 struct Watched {
@@ -32,6 +37,8 @@ struct Watched {
     due: MonoNs,
     /// How long to wait then, while it has no page.
     wait: u64,
+    /// Rounds on end in which the page did not stand still.
+    torn: u32,
     /// What is the matter with it.
     trouble: Option<String>,
 }
@@ -90,7 +97,11 @@ impl InjectSource {
         }
         let said =
             |(trouble, count): (&str, usize)| format!("{count} of the processes that use a GPU: {trouble}");
-        let reasons: Vec<String> = troubles.into_iter().map(said).collect();
+        let more = troubles.len().saturating_sub(SAID);
+        let mut reasons: Vec<String> = troubles.into_iter().take(SAID).map(said).collect();
+        if more > 0 {
+            reasons.push(format!("and {more} more"));
+        }
         let state = if reasons.is_empty() { HealthState::Up } else { HealthState::Degraded };
         Health { state, reason: reasons.join("; ") }
     }
@@ -98,16 +109,17 @@ impl InjectSource {
 
 impl Watched {
     fn new(now: MonoNs) -> Self {
-        Self { file: None, known: None, due: now, wait: FIRST, trouble: None }
+        Self { file: None, known: None, due: now, wait: FIRST, torn: 0, trouble: None }
     }
 
     /// Takes in what a look for its page found.
     fn look(&mut self, found: Result<Option<OwnedFd>, Unread>, now: MonoNs) {
         let denied = matches!(found, Err(Unread::Denied));
         let words = "open files cannot be read: run as root or with CAP_SYS_PTRACE";
-        self.trouble = denied.then(|| words.to_owned());
         self.file = found.unwrap_or_default();
         if self.file.is_none() {
+            self.known = None;
+            self.trouble = denied.then(|| words.to_owned());
             self.due = now.plus(self.wait);
             self.wait = (self.wait * 2).min(LAST);
         }
@@ -122,6 +134,9 @@ impl Watched {
         now: MonoNs,
         out: &mut Vec<Fact>,
     ) {
+        if found != Err(Broken::Torn) {
+            self.torn = 0;
+        }
         match found {
             Ok(Some((sequence, page))) if inner_pid(process) == Some(page.pid) => {
                 self.known = Some((sequence, now));
@@ -135,6 +150,7 @@ impl Watched {
             }
             Ok(None) => {
                 if self.known.is_some_and(|(_, since)| now.since(since) >= SILENT) {
+                    // One that has said why it does nothing writes no more.
                     let words = "the injected library no longer writes its page";
                     self.trouble.get_or_insert_with(|| words.to_owned());
                     // It may run another program by now, which has a page of its own.
@@ -142,6 +158,7 @@ impl Watched {
                     self.due = now.plus(SILENT);
                 }
             }
+            Err(Broken::Torn) if self.torn < TORN => self.torn += 1,
             Err(broken) => {
                 out.push(Fact::Discarded { reason: Discard::Garbage, count: 1 });
                 self.trouble = Some(words(broken));
@@ -255,6 +272,43 @@ mod tests {
     }
 
     #[test]
+    fn why_a_library_does_nothing_is_said_for_as_long_as_its_page_is_there() {
+        let id = ProcessId { pid: HostPid(std::process::id()), start: MonoNs(0) };
+        let process = directory_of("/proc".as_ref(), id).unwrap();
+        let off = Some("no libcupti".to_owned());
+        let known = Some((2, MonoNs(0)));
+        let mut watched = Watched { known, trouble: off.clone(), ..Watched::new(MonoNs(0)) };
+        let page = || Ok(Some(rustix::fs::memfd_create("page", rustix::fs::MemfdFlags::CLOEXEC).unwrap()));
+        for round in 1..10 {
+            let now = MonoNs(round * SILENT);
+            watched.take(id, Ok(None), &process, now, &mut Vec::new());
+            assert_eq!(watched.trouble, off, "silent");
+            watched.look(page(), now);
+            assert_eq!(watched.trouble, off, "found again");
+        }
+        watched.look(Ok(None), MonoNs(10 * SILENT));
+        assert_eq!((watched.trouble, watched.known), (None, None), "gone");
+    }
+
+    #[test]
+    fn a_page_that_is_torn_for_a_moment_is_read_again() {
+        let id = ProcessId { pid: HostPid(std::process::id()), start: MonoNs(0) };
+        let process = directory_of("/proc".as_ref(), id).unwrap();
+        let (mut watched, mut out) = (Watched::new(MonoNs(0)), Vec::new());
+        for _ in 0..10 {
+            for _ in 0..TORN {
+                watched.take(id, Err(Broken::Torn), &process, MonoNs(0), &mut out);
+            }
+            assert_eq!((watched.trouble.as_deref(), watched.due, out.len()), (None, MonoNs(0), 0));
+            watched.take(id, Ok(None), &process, MonoNs(0), &mut out);
+        }
+        for _ in 0..=TORN {
+            watched.take(id, Err(Broken::Torn), &process, MonoNs(0), &mut out);
+        }
+        assert!(watched.trouble.is_some() && watched.due == MonoNs(LAST) && out.len() == 1);
+    }
+
+    #[test]
     fn troubles_are_counted_and_said_until_they_pass() {
         let mut source = InjectSource::new("/proc".into());
         for (pid, trouble) in [(1, Some("a")), (2, Some("b")), (3, Some("a")), (4, None)] {
@@ -268,6 +322,13 @@ mod tests {
             health.reason,
             "2 of the processes that use a GPU: a; 1 of the processes that use a GPU: b"
         );
+        for pid in 10..100 {
+            let id = ProcessId { pid: HostPid(pid), start: MonoNs(0) };
+            let trouble = Some(format!("x{pid}"));
+            source.processes.insert(id, Watched { trouble, ..Watched::new(MonoNs(0)) });
+        }
+        let reason = source.health().reason;
+        assert!(reason.ends_with("; and 84 more") && reason.len() < 1000, "{reason}");
         source.poll(&[], MonoNs(0), &mut Vec::new());
         assert_eq!(source.health(), Health { state: HealthState::Up, reason: String::new() });
     }

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, TrySendError, channel, sync_channel};
 use std::time::{Duration, Instant};
 
 use warpmeter_core::fact::{Fact, Health, HealthState, Source};
@@ -46,7 +46,7 @@ pub(super) fn start_host(
     intake: &Intake,
     asked: Receiver<Wanted>,
     also_told: Option<Sender<Wanted>>,
-    users: Option<Sender<Vec<ProcessId>>>,
+    users: Option<SyncSender<Vec<ProcessId>>>,
     threads: &mut Threads,
 ) -> Result<(), RunError> {
     let roots =
@@ -209,13 +209,14 @@ pub(super) fn start_inject(
     config: &Config,
     intake: &Intake,
     threads: &mut Threads,
-) -> Result<Option<Sender<Vec<ProcessId>>>, RunError> {
+) -> Result<Option<SyncSender<Vec<ProcessId>>>, RunError> {
     if !config.inject {
         return Ok(None);
     }
     let mut source = InjectSource::new(config.proc.clone());
     let inject = intake.of(Source::Inject);
-    let (sender, told) = channel::<Vec<ProcessId>>();
+    // Who does not keep up is told the next time.
+    let (sender, told) = sync_channel::<Vec<ProcessId>>(1);
     threads.start("inject", move |stop| {
         poll_until(stop, &inject, POLL_EVERY, |facts| {
             if let Some(users) = told.try_iter().last() {
@@ -257,7 +258,7 @@ fn watch_host(
     intake: &Intake,
     asked: &Receiver<Wanted>,
     mut also_told: Option<&Sender<Wanted>>,
-    mut users: Option<&Sender<Vec<ProcessId>>>,
+    mut users: Option<&SyncSender<Vec<ProcessId>>>,
     period: Duration,
     stop: &AtomicBool,
 ) {
@@ -294,7 +295,10 @@ fn watch_host(
             let wanted: BTreeSet<HostPid> = holders.values().flatten().chain(&also).copied().collect();
             source.poll(&wanted.into_iter().collect::<Vec<_>>(), &mut facts);
             also.clear();
-            if users.is_some_and(|users| users.send(source.users()).is_err()) {
+            let gone = |users: &SyncSender<_>| {
+                matches!(users.try_send(source.users()), Err(TrySendError::Disconnected(_)))
+            };
+            if users.is_some_and(gone) {
                 users = None;
             }
             let took = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);

@@ -182,7 +182,7 @@ impl Reason {
     /// The reason in words, with what helps.
     pub fn words(self, detail: u64) -> String {
         match self {
-            Self::None => String::new(),
+            Self::None => "the injected library does nothing, and does not say why".to_owned(),
             Self::NoCupti => {
                 "no libcupti in the container: add the CUDA toolkit's CUPTI, or name it in WARPMETER_INJECT_CUPTI"
                     .to_owned()
