@@ -1,10 +1,13 @@
 //! The daemon beside the truth: what it concludes from outside, and what injected libraries say from inside.
 
+use std::ffi::OsStr;
+
 use serde_json::Value;
 use warpmeter_tests::cgroup::{self, Cgroups};
 use warpmeter_tests::daemon::Daemon;
 use warpmeter_tests::exposition::Exposition;
 use warpmeter_tests::program::Program;
+use warpmeter_tests::recording::{beginning, reached};
 use warpmeter_tests::sim::Sim;
 use warpmeter_tests::tool;
 
@@ -26,25 +29,34 @@ fn pods_that_share_a_device_are_told_apart_from_inside_as_from_outside() {
     ));
     let words =
         ["hog --kernel-us 200 --block 256", "trainer --kernels 30 --kernel-us 150 --host-us 6000 --block 96"];
-    let mut daemon =
-        Daemon::start(&sim, &format!("{pods}[inject]\nenabled = true\n[metrics]\nlevel = \"full\"\n"));
+    let recording = sim.path("run.jsonl");
+    let mut daemon = Daemon::start_with(
+        &sim,
+        &format!("{pods}[inject]\nenabled = true\n[metrics]\nlevel = \"full\"\n"),
+        &[OsStr::new("--record"), recording.as_os_str()],
+    );
     daemon.when("the device", |metrics| metrics.sum("warpmeter_gpu_up", &[]) > 0.5);
     let [a, b] = [0, 1].map(|n| {
         Program::spawn(&mut command(&sim, Some(&places[n].procs), words[n], "1/1", "libcupti.so.12"))
     });
-    let some = |pod| move |metrics: &Exposition| of(metrics, "injected_elapsed_seconds", pod) >= 6.0;
-    let metrics = daemon.when("six seconds of both", |metrics| some("a")(metrics) && some("b")(metrics));
-    let busy = sim.busy();
+    let both = |seconds| {
+        daemon.when("both", |metrics| {
+            ["a", "b"].iter().all(|pod| of(metrics, "injected_elapsed_seconds", pod) >= seconds)
+        })
+    };
+    let (before, metrics) = (both(2.0), both(9.0));
+    let beginning = beginning(&recording, &gpu);
+    let [from, to] = [&before, &metrics].map(|metrics| reached(metrics, &gpu, beginning));
+    let busy = sim.busy_within(from..to);
     for (pod, program) in [("a", &a), ("b", &b)] {
-        let elapsed = of(&metrics, "injected_elapsed_seconds", pod);
-        let ran = of(&metrics, "injected_ran_seconds", pod);
-        let used = of(&metrics, "gpu_used_seconds", pod);
-        println!(
-            "{pod}: ran {ran:.3} s by its library, used {used:.3} s by the daemon, {:.3} s by the log in the end",
-            busy[&program.pid]
-        );
-        // The log is of a little more time than the last page.
-        assert_near(pod, ran, busy[&program.pid] * elapsed / (elapsed + 1.0), 0.15);
+        let gained = |family| of(&metrics, family, pod) - of(&before, family, pod);
+        let truth = busy[&program.pid];
+        assert_near(&format!("{pod} by the daemon"), gained("gpu_used_seconds"), truth, 0.1);
+        // Its pages are of about the same stretch.
+        let part = gained("injected_ran_seconds") / gained("injected_elapsed_seconds");
+        assert_near(&format!("{pod} by its library"), part * super::seconds(to - from), truth, 0.1);
+        let (elapsed, ran) =
+            (of(&metrics, "injected_elapsed_seconds", pod), of(&metrics, "injected_ran_seconds", pod));
         assert!((of(&metrics, "injected_sampled_seconds", pod) - elapsed).abs() < 1e-6, "all of the time");
         assert!(of(&metrics, "injected_busy_seconds", pod) >= ran);
     }
