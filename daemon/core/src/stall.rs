@@ -36,6 +36,9 @@ pub struct Host {
     pub waited: u64,
     /// Time that copies took or are taken to have taken.
     pub copies: u64,
+    /// Of the time in blocking copies, what the copies themselves are taken to have taken; the rest may have been waiting
+    /// for kernels before them.
+    pub copying: u64,
     /// Whether only one process of the owner used the device: then what is drained stands still for certain.
     pub alone: bool,
     /// What the owner's threads did that call no CUDA driver: who feeds those that do.
@@ -146,6 +149,11 @@ pub fn causes(still: Still, host: &Host) -> Causes {
     let waited = host.waited.min(still.whole);
     let mut idle = waited.saturating_sub(still.used).min(rest);
     rest -= idle;
+    // The kernels may have run before a copy was waited for, and not in it: it stands still for as long as it copies.
+    let copying = if host.alone { host.copying.min(waited) } else { 0 };
+    let more = copying.saturating_sub(idle).min(rest);
+    rest -= more;
+    causes.add(Rule::Waiting, State::StalledTransfer, more);
     for (state, most) in [(State::StalledContended, still.others), (State::StalledTransfer, host.copies)] {
         let amount = idle.min(most);
         causes.add(Rule::Waiting, state, amount);

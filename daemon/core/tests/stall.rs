@@ -139,6 +139,23 @@ fn in_a_synchronising_call_the_device_is_others_then_copies_then_nobodys() {
 }
 
 #[test]
+fn a_copy_that_kernels_ran_before_is_transfer_and_not_what_the_thread_did_while_they_ran() {
+    // Ten times: kernels of 50 ms while the thread computes, and then a copy of 45 ms.
+    let gaps =
+        [gap(GapKind::Enqueue, 10, 550 * MS, Doing::Cpu), gap(GapKind::Sync, 10, 450 * MS, Doing::Unknown)];
+    let seen = Host { copies: 450 * MS, copying: 450 * MS, ..host(&gaps) };
+    let expected = [(State::StalledCpu, 50 * MS), (State::StalledTransfer, 450 * MS)];
+    assert_eq!(found(still(500 * MS, 0), &seen), expected);
+    // Most of the wait was for the kernels, which began late: little was copied.
+    let seen = Host { copying: 20 * MS, ..seen };
+    let expected = [(State::StalledCpu, 480 * MS), (State::StalledTransfer, 20 * MS)];
+    assert_eq!(found(still(500 * MS, 0), &seen), expected);
+    // Another process's kernels may run while this one's copy does.
+    let several = Host { alone: false, copying: 450 * MS, ..seen };
+    assert_eq!(found(still(500 * MS, 0), &several), [(State::StalledCpu, 500 * MS)]);
+}
+
+#[test]
 fn waiting_for_ones_own_work_is_no_stall() {
     let seen = host(&[gap(GapKind::Sync, 10, 950 * MS, Doing::Unknown)]);
     assert_eq!(found(still(950 * MS, 0), &seen), [(State::UnknownNoEvidence, 50 * MS)]);
@@ -248,6 +265,7 @@ fn any_host() -> impl Strategy<Value = Host> {
             waited: waited(&gaps),
             gaps,
             copies,
+            copying: copies / 2,
             alone,
             feeders,
             passed,

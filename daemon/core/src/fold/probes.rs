@@ -16,6 +16,8 @@ const GRACE: u64 = 2 * SECOND;
 const LOST: u64 = 5 * SECOND;
 /// Bytes in a nanosecond that a link is taken to carry until more is seen: PCIe 4.0 × 16 as it is in practice.
 const LINK: u64 = 25;
+/// The same of copies that are waited for, most of which are of pageable memory: it is copied twice.
+const PAGEABLE: u64 = 8;
 
 /// Snapshots of the recent past.
 #[derive(Debug, Default)]
@@ -149,6 +151,7 @@ impl Snapshots {
         seen.host.alone = seen.processes.len() == 1;
         seen.host.waited = seen.waits.values().copied().max().unwrap_or(0);
         seen.host.copies = waited.max(linked).min(during.nanos());
+        seen.host.copying = waited.min(linked.saturating_mul(LINK) / PAGEABLE);
         (!seen.processes.is_empty()).then_some(seen)
     }
 }
