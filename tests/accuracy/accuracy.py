@@ -3,7 +3,7 @@
 
 usage: accuracy.py [--seed N] [--repeats N] [--quick] [--leaders] [--only NAME,NAME] [--out FILE] [--seconds S] [--keep DIR] [--torch DIR]
        accuracy.py --list
-       accuracy.py --document FILE [--out FILE]     puts the tables of a result into a document
+       accuracy.py --document FILE --out RESULT [--partial]     puts the tables of a result into a document; of a part only if told
 """
 
 import argparse
@@ -30,6 +30,11 @@ from bench.scenario import ALL, Case, alone, trainer  # noqa: E402
 for module in sorted((HERE / "scenarios").glob("[a-z]*.py")):
     importlib.import_module(f"scenarios.{module.stem}")
 
+# What a run says with its exit status that could not begin for what the machine lacks.
+SKIPPED = 3
+# Where this is set, that is a failure.
+NO_SKIP = "WARPMETER_NO_SKIP"
+
 
 def revision():
     """The commit that is judged."""
@@ -47,7 +52,7 @@ def noise(lab, runs):
     return {"step_ms": [round(ns / 1e6, 3) for ns in times], "band_points": round(100 * (times[-1] - times[0]) / middle, 2)}
 
 
-# Where only the leading cause counts, a run is repeated that names a wrong one: a machine that others use may stop a
+# Where only the leading cause counts, a run that names a wrong one is repeated as it was: a machine that others use may stop a
 # workload for a while. A rule that is wrong is so each time.
 ATTEMPTS = 3
 
@@ -57,16 +62,16 @@ def study(lab, names, args, out):
     held = failed = 0
     for repeat in range(args.repeats):
         for name in names:
-            attempts = range(repeat, repeat + args.repeats * (ATTEMPTS if args.leaders else 1), args.repeats)
-            good = any(attempt(lab, name, number, args, out) for number in attempts)
+            attempts = range(ATTEMPTS if args.leaders else 1)
+            good = any(attempt(lab, name, repeat, number, args, out) for number in attempts)
             held, failed = held + good, failed + (not good)
     return held, failed
 
 
-def attempt(lab, name, repeat, args, out):
-    """One run: a line of the result. Whether it is right."""
+def attempt(lab, name, repeat, number, args, out):
+    """One run: a line of the result. Whether it is right. Each attempt at a repeat has the same parameters."""
     lab.begin(name, repeat)
-    record = {"scenario": name, "repeat": repeat, "load": round(os.getloadavg()[0], 2)}
+    record = {"scenario": name, "repeat": repeat, "attempt": number, "load": round(os.getloadavg()[0], 2)}
     began = time.monotonic()
     try:
         case = ALL[name].make(lab)
@@ -90,13 +95,25 @@ def attempt(lab, name, repeat, args, out):
 
 def show(record, faults):
     """A run in words."""
-    print(f"{'wrong' if faults else 'right'}  {record['scenario']} #{record['repeat']} ({record['took_s']} s)")
+    again = f", attempt {record['attempt'] + 1}" if record["attempt"] else ""
+    print(f"{'wrong' if faults else 'right'}  {record['scenario']} #{record['repeat']}{again} ({record['took_s']} s)")
     for verdict in record.get("verdicts", []):
         rows = ", ".join(f"{row['cause']} {row['truth']:.1f}/{row['measured']:.1f}" for row in verdict["causes"])
         print(f"       {verdict['pod']}: {rows}")
     for fault in faults:
         print(f"       ! {fault}")
     sys.stdout.flush()
+
+
+def document(path, result, partial):
+    """Puts the tables of a result into a document; those of a part of a study only if that is wanted."""
+    head, runs = table.read(result)
+    done, planned = table.progress(head, runs)
+    if done < planned and not partial:
+        print(f"{path} stays as it is: {result} has {done} of {planned} runs (--partial takes it all the same)", file=sys.stderr)
+        return 1
+    table.put(path, table.table(head, runs, ALL, judge.LIMITS))
+    return 0
 
 
 def main():
@@ -112,17 +129,18 @@ def main():
     parser.add_argument("--torch", type=Path)
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--document", type=Path)
+    parser.add_argument("--partial", action="store_true", help="with --document: a result that lacks runs, too")
     args = parser.parse_args()
     if args.document:
-        head, runs = table.read(args.out)
-        titles = {one.name: one.title for one in ALL.values()}
-        table.put(args.document, table.table(head, runs, titles, judge.LIMITS))
-        return 0
+        return document(args.document, args.out, args.partial)
     chosen = [name for name in args.only.split(",") if name]
     unknown = [name for name in chosen if name not in ALL]
     if unknown:
         parser.error(f"no such scenario: {', '.join(unknown)}")
     with_torch = bool(args.torch)
+    without = [name for name in chosen if ALL[name].torch and not with_torch and not args.list]
+    if without:
+        parser.error(f"without --torch DIR (torch.sh makes it) these cannot be run: {', '.join(without)}")
     names = [one.name for one in ALL.values() if (one.name in chosen if chosen else one.quick or not args.quick)
              and (with_torch or not one.torch)]
     if args.list:
@@ -131,8 +149,9 @@ def main():
         return 0
     lacks = machine.lacks()
     if lacks:
-        print(f"skipped: the study needs {', '.join(lacks)}")
-        return 0
+        must = bool(os.environ.get(NO_SKIP))
+        print(f"{'failed' if must else 'skipped'}: the study needs {', '.join(lacks)}", file=sys.stderr)
+        return 1 if must else SKIPPED
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     # In memory: what others do with this machine's disk is not measured.
     memory = Path("/dev/shm")
@@ -149,6 +168,7 @@ def main():
                 head = {"study": {"seed": args.seed, "repeats": args.repeats, "revision": revision(),
                                   "began": time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()),
                                   "kernel": ".".join(platform.release().split(".")[:2]), "processors": os.cpu_count(),
+                                  "scenarios": names,
                                   "noise": noise(lab, 2 if args.quick else judge.LIMITS["noise"]["baseline_runs"])}}
                 out.write(json.dumps(head) + "\n")
                 print(f"noise band: {head['study']['noise']['band_points']} points")

@@ -53,6 +53,18 @@ class Verdicts(unittest.TestCase):
         for verdict in (starved({}), busy({}), defined({})):
             self.wrong(verdict)
 
+    def test_each_cause_is_judged_by_its_own_removal(self):
+        # 50 points of the time are lost, 30 to computing and 20 to a lock.
+        case = Case({"full": None, "no decode": None, "no lock": None},
+                    [Cause(("cpu",), "full", "no decode"), Cause(("lock",), "full", "no lock")])
+        other = lambda share: ran({**SLOW, "end_ns": int(10**9 * share)}, {judge.ACTIVE: 1.0})
+        full = ran(SLOW, {judge.ACTIVE: 0.5, "cpu": 0.2, "lock": 0.3})
+        verdict = judge.judge(case, {"full": full, "no decode": other(0.7), "no lock": other(0.8)})[0]
+        rows = {row["cause"]: (row["truth"], row["error"]) for row in verdict["causes"]}
+        self.assertEqual(rows["cpu"], (30.0, -10.0))
+        self.assertEqual(rows["lock"], (20.0, 10.0))
+        self.assertEqual(rows["other"], (0.0, 0.0))
+
     def test_points_without_another_leader_are_a_fault_of_points_alone(self):
         verdict = starved({judge.ACTIVE: 0.5, "cpu": 0.4, "lock": 0.1})
         self.assertTrue(verdict["faults"])

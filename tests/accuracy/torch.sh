@@ -9,7 +9,9 @@ mkdir -p "$directory/stubs"
 [ -e "$directory/venv" ] || python3 -m venv "$directory/venv"
 python=$directory/venv/bin/python
 "$python" -m pip install --quiet --no-deps --no-cache-dir torch==2.15.0 nvidia-cuda-runtime==13.5.37 nvidia-cuda-cupti==13.5.25
-"$python" -m pip install --quiet --no-cache-dir grpcio numpy typing_extensions filelock fsspec jinja2 networkx sympy 2>/dev/null
+# All that they need is named: pip would ask for the libraries that the stand-ins replace.
+"$python" -m pip install --quiet --no-deps --no-cache-dir grpcio==1.85.3 numpy==2.4.6 typing_extensions==4.16.0 filelock==4.3.1 \
+  fsspec==2026.9.0 jinja2==3.1.6 markupsafe==3.0.4 networkx==3.6.1 sympy==1.14.0 mpmath==1.3.0
 # Functions of the stand-ins are bound when they are first called, which is never; in every process of the venv.
 echo 'import os, sys; sys.setdlopenflags(os.RTLD_LAZY | os.RTLD_GLOBAL)' >"$("$python" -c 'import site; print(site.getsitepackages()[0])')/lazy.pth"
 "$python" - "$directory" <<'PYTHON'
@@ -49,4 +51,4 @@ PYTHON=$python
 LD_LIBRARY_PATH=$directory/stubs:$(echo "$directory"/venv/lib/python3*/site-packages/nvidia/cu13/lib)
 ENV
 PYTHONPATH=$(dirname "$0")/workload LD_LIBRARY_PATH=$(sed -n 's/^LD_LIBRARY_PATH=//p' "$directory/env") "$python" -c \
-  'import torch_data; print("PyTorch", torch_data.torch.__version__, len([*torch_data.loader([], 2, "fork", 2, False, 8)]), "batches")'
+  'import torch_data; print("PyTorch", torch_data.torch.__version__, len([*torch_data.loader([], 2, "fork", 2, False, 8, False)]), "batches")'

@@ -50,7 +50,7 @@ def _pod(case, ran, first, pod):
     truths = {}
     for cause in (cause for cause in case.causes if cause.pod == pod):
         truth = share(full["runs"], ran[cause.of][pod]["runs"], ran[cause.less][pod]["runs"])
-        truths[cause.names] = truths.get(cause.names, 0.0) + 100 * truth * scale
+        truths[cause.names] = 100 * truth * scale
     for names, truth in truths.items():
         got = sum(measured.get(name, 0.0) for name in names)
         _compare(verdict, "+".join(names), truth, got, LIMITS["cause_points"])

@@ -79,6 +79,12 @@ class Lab:
         return {"do": "fetch", "address": self.server, "kib": kib, "requests": requests, "delay_us": int(delay_ms * 1000),
                 "mark_kib": mark_kib}
 
+    def pieces(self, kib, requests, delay_ms, work_ms, keep=False):
+        """A stage that asks the server behind the wire for pieces and works on each for so long; or on what it kept of them."""
+        rounds = self.interpret(work_ms)["rounds"] if work_ms else 0
+        return {"do": "pieces", "address": self.server, "kib": kib, "requests": requests, "delay_us": int(delay_ms * 1000),
+                "rounds": rounds, "keep": keep}
+
     def grpc(self, kib, requests, delay_ms=0.0):
         """A stage that asks a gRPC server behind the wire, which is started for the first of them. Needs what `torch.sh` installs."""
         if not self.features:

@@ -49,7 +49,7 @@ class Variant:
 @dataclass
 class Cause:
     """A truth: what `pod` takes longer in variant `of` than in variant `less`, as a share of its time in the first one.
-    Truths of the same names add up.
+    What is the cause's is in no other truth of the pod.
     """
 
     names: tuple
@@ -74,18 +74,26 @@ class Case:
 
 @dataclass
 class Scenario:
+    """A scenario by its name. `make` is a function of a lab that gives a `Case`."""
+
     name: str
     title: str
     make: object
-    quick: bool
-    torch: bool
+    quick: bool = False
+    torch: bool = False
+    # Where the right answer comes from: a `removal`, the device's `log` (it never waited), or a `definition`.
+    truth: str = "removal"
+    # The phase of the loop (`source`, `after`) that each pod's only cause holds up; empty where it is not as simple.
+    phase: str = ""
 
 
-def scenario(title, quick=False, torch=False):
-    """Registers a function of a lab that gives a `Case`. `title` says what goes on and what is right."""
+def scenario(title, **words):
+    """Registers a function of a lab that gives a `Case`. `title` says what goes on and what is right; the rest is as a
+    `Scenario` has it.
+    """
 
     def register(make):
-        ALL[make.__name__] = Scenario(make.__name__, title, make, quick, torch)
+        ALL[make.__name__] = Scenario(make.__name__, title, make, **words)
         return make
 
     return register

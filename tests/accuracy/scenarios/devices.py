@@ -27,6 +27,20 @@ def copy_pinned(lab):
     return copies(lab, "async", 25_000)
 
 
+@scenario("a blocking copy after asynchronous kernels, beside which the loop computed: only the copy is waited for")
+def copy_after_overlap(lab):
+    copy_ms, kernel_ms = lab.draw.uniform(8, 12), lab.draw.uniform(9, 11)
+    # The loop is done before the kernels are, so that its work holds nothing up.
+    work_ms = kernel_ms * lab.draw.uniform(0.7, 0.9)
+    device = {"kernels": 4, "kernel_us": round(kernel_ms * 250, 1), "beside_rounds": lab.hash(work_ms)["rounds"]}
+    steps = trainer(lab, **device, copy="last", copy_kib=int(copy_ms * 10_000))
+    return Case(
+        {"full": alone(steps), "no copy": alone(trainer(lab, **device))},
+        [Cause(("transfer",), "full", "no copy")],
+        parameters={"copy_ms": copy_ms, "kernel_ms": kernel_ms, "work_ms": work_ms},
+    )
+
+
 @scenario("kernels so small that launching them takes longer")
 def launch_small(lab):
     count, kernel_us = lab.draw.randint(300, 800), lab.draw.uniform(1.5, 3)
@@ -53,7 +67,7 @@ def sync_host_function(lab):
     )
 
 
-@scenario("steps run ahead of the device and decode meanwhile: nothing stalls", quick=True)
+@scenario("steps run ahead of the device and decode meanwhile: nothing stalls", quick=True, truth="log")
 def ahead_hides(lab):
     work_ms = lab.draw.uniform(5, 15)
     kernel_ms, device = kernels(lab, 20, 40)

@@ -31,12 +31,12 @@ def reading(lab, do):
     )
 
 
-@scenario("O_DIRECT reads from a slow disk before each step", quick=True)
+@scenario("O_DIRECT reads from a slow disk before each step", quick=True, phase="source")
 def disk_direct(lab):
     return reading(lab, "direct")
 
 
-@scenario("buffered reads of what is not in the page cache")
+@scenario("buffered reads of what is not in the page cache", phase="source")
 def disk_cold(lab):
     return reading(lab, "cold")
 
@@ -53,14 +53,14 @@ def slowly(lab, stage, slow_disk):
     )
 
 
-@scenario("page faults on a mapped file that is not in memory, on a disk with a latency")
+@scenario("page faults on a mapped file that is not in memory, on a disk with a latency", phase="source")
 def disk_mapped(lab):
     pages = lab.draw.randint(10, 30)
     stage = {"do": "mapped", "file": lab.data(lab.slow), "kib": 4 * pages}
     return slowly(lab, stage, (100, 100, lab.draw.uniform(0.3, 0.8)))
 
 
-@scenario("many small files on a disk with a latency")
+@scenario("many small files on a disk with a latency", phase="source")
 def disk_small_files(lab):
     stage = {"do": "files", "directory": lab.small_files(), "count": lab.draw.randint(8, 24)}
     return slowly(lab, stage, (100, 100, lab.draw.uniform(0.3, 0.8)))
@@ -81,12 +81,12 @@ def checkpoints(lab, direct):
     )
 
 
-@scenario("checkpoints, each waited for until it is on the disk")
+@scenario("checkpoints, each waited for until it is on the disk", phase="after")
 def checkpoint_fsync(lab):
     return checkpoints(lab, False)
 
 
-@scenario("checkpoints written past the page cache")
+@scenario("checkpoints written past the page cache", phase="after")
 def checkpoint_direct(lab):
     return checkpoints(lab, True)
 

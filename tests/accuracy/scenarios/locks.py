@@ -16,25 +16,25 @@ def convoy(lab, cause, holding, hold_ms, slow_disk=(), **words):
     )
 
 
-@scenario("threads hold a lock and sleep: lock")
+@scenario("threads hold a lock and sleep: lock", phase="source")
 def lock_threads_asleep(lab):
     hold_ms = lab.draw.uniform(15, 40)
     return convoy(lab, "lock", [{"do": "sleep", "ms": hold_ms}], hold_ms, holders=lab.draw.choice([1, 2]))
 
 
-@scenario("threads hold a lock and compute: cpu")
+@scenario("threads hold a lock and compute: cpu", phase="source")
 def lock_threads_computing(lab):
     hold_ms = lab.draw.uniform(15, 40)
     return convoy(lab, "cpu", [lab.hash(hold_ms)], hold_ms, holders=1)
 
 
-@scenario("a process holds a lock that it shares with the loop, and sleeps: lock")
+@scenario("a process holds a lock that it shares with the loop, and sleeps: lock", phase="source")
 def lock_process_asleep(lab):
     hold_ms = lab.draw.uniform(15, 40)
     return convoy(lab, "lock", [{"do": "sleep", "ms": hold_ms}], hold_ms, holders=1, processes=True)
 
 
-@scenario("a process holds a lock that it shares with the loop, and reads from a slow disk: disk_read")
+@scenario("a process holds a lock that it shares with the loop, and reads from a slow disk: disk_read", phase="source")
 def lock_process_reading(lab):
     mbs, kib = lab.draw.choice([20, 30, 40]), lab.draw.choice([512, 768, 1024])
     stage = {"do": "direct", "file": lab.data(lab.slow), "kib": kib}

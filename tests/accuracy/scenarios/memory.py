@@ -6,7 +6,7 @@ from bench.scenario import Case, Cause, alone, scenario, trainer
 from scenarios.disk import kernels
 
 
-@scenario("a limit below what the loop touches: pages come back from a swap file with a latency")
+@scenario("a limit below what the loop touches: pages come back from a swap file with a latency", phase="source")
 def memory_swap(lab):
     pages = lab.draw.choice([40, 80])
     kernel_ms, device = kernels(lab, 10, 25)
@@ -18,7 +18,7 @@ def memory_swap(lab):
     )
 
 
-@scenario("a limit below a file that is read again and again: it comes from a slow disk each time")
+@scenario("a limit below a file that is read again and again: it comes from a slow disk each time", phase="source")
 def memory_cache(lab):
     mbs, kib = lab.draw.choice([40, 60]), lab.draw.choice([1024, 2048])
     kernel_ms, device = kernels(lab, 10, 25)

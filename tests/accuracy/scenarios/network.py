@@ -22,17 +22,17 @@ def received(lab, mark_kib):
     )
 
 
-@scenario("a batch received over a slow network before each step, packet for packet")
+@scenario("a batch received over a slow network before each step, packet for packet", phase="source")
 def network_bulk(lab):
     return received(lab, 0)
 
 
-@scenario("the same by a receiver that waits by `select` until there is enough")
+@scenario("the same by a receiver that waits by `select` until there is enough", phase="source")
 def network_marked(lab):
     return received(lab, 128)
 
 
-@scenario("features asked for by small requests, one after the other, of a server that takes its time", quick=True)
+@scenario("features asked for by small requests, one after the other, of a server that takes its time", quick=True, phase="source")
 def feature_fetch(lab):
     requests, delay_ms = lab.draw.randint(3, 10), lab.draw.uniform(2, 6)
     kernel_ms, device = kernels(lab)
@@ -45,7 +45,7 @@ def feature_fetch(lab):
     )
 
 
-@scenario("the same of a gRPC server, whose client waits in threads of its own", torch=True)
+@scenario("the same of a gRPC server, whose client waits in threads of its own", torch=True, phase="source")
 def grpc_fetch(lab):
     requests, delay_ms = lab.draw.randint(3, 8), lab.draw.uniform(2, 6)
     kernel_ms, device = kernels(lab)
@@ -72,7 +72,19 @@ def network_then_decode(lab):
     )
 
 
-@scenario("a thread fetches ahead, slower than the steps: the loop waits for that thread")
+@scenario("pieces asked for one by one of a slow server, and 0.03 to 0.1 ms of work on each: two bottlenecks in series")
+def pieces_worked(lab):
+    requests, delay_ms, work_ms = lab.draw.randint(60, 120), lab.draw.uniform(0.15, 0.4), lab.draw.uniform(0.03, 0.1)
+    kernel_ms, device = kernels(lab, 10, 20)
+    of = lambda *words: alone(trainer(lab, {"kind": "inline", "stages": [lab.pieces(4, requests, *words)]}, **device))
+    return Case(
+        {"full": of(delay_ms, work_ms), "nothing asked": of(0, work_ms, True), "no work": of(delay_ms, 0)},
+        [Cause(("network",), "full", "nothing asked"), Cause(("cpu",), "full", "no work")],
+        parameters={"requests": requests, "delay_ms": delay_ms, "work_ms": work_ms, "kernel_ms": kernel_ms},
+    )
+
+
+@scenario("a thread fetches ahead, slower than the steps: the loop waits for that thread", phase="source")
 def network_prefetch_short(lab):
     kernel_ms, device = kernels(lab, 10, 20)
     wait_ms, stage, mbit = bulk(lab, 30, 50)
@@ -84,7 +96,7 @@ def network_prefetch_short(lab):
     )
 
 
-@scenario("a thread fetches ahead, faster than the steps: nothing stalls")
+@scenario("a thread fetches ahead, faster than the steps: nothing stalls", truth="log")
 def network_prefetch_hides(lab):
     kernel_ms, device = kernels(lab, 30, 45)
     wait_ms, stage, mbit = bulk(lab, 8, 15)

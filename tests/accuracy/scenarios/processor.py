@@ -17,13 +17,13 @@ def decoding(lab, stage, work_ms):
     )
 
 
-@scenario("the loop decodes each batch itself, in a library", quick=True)
+@scenario("the loop decodes each batch itself, in a library", phase="source")
 def decode_inline(lab):
     work_ms = lab.draw.uniform(10, 50)
     return decoding(lab, lab.hash(work_ms), work_ms)
 
 
-@scenario("the loop makes each batch in Python")
+@scenario("the loop makes each batch in Python", phase="source")
 def python_inline(lab):
     work_ms = lab.draw.uniform(10, 50)
     return decoding(lab, lab.interpret(work_ms), work_ms)

@@ -8,7 +8,7 @@ from scenarios.network import bulk
 HOG = ["warpmeter-workload", "hog", "--kernel-us", "1000", "--blocking-sync"]
 
 
-@scenario("two pods on two devices, one held up by its disk and one by computing: neither is taken for the other")
+@scenario("two pods on two devices, one held up by its disk and one by computing: neither is taken for the other", phase="source")
 def opposite_devices(lab):
     mbs, kib = lab.draw.choice([20, 30, 40]), lab.draw.choice([512, 768, 1024])
     work_ms = lab.draw.uniform(15, 40)

@@ -2,7 +2,6 @@
 
 import multiprocessing
 import queue
-import select
 import socket
 import struct
 import subprocess
@@ -10,6 +9,7 @@ import sys
 import threading
 from pathlib import Path
 
+from actors import Actors, Awaited
 from stages import BATCH, Chain
 
 HERE = Path(__file__).resolve().parent
@@ -140,10 +140,10 @@ class Loader:
 class Torch:
     """The real PyTorch DataLoader."""
 
-    def __init__(self, stages=(), workers=0, start=None, prefetch=2, persistent=False, epoch=0):
+    def __init__(self, stages=(), workers=0, start=None, prefetch=2, persistent=False, epoch=0, pin=False):
         from torch_data import loader
 
-        self.make = loader(list(stages), workers, start, prefetch, persistent, epoch)
+        self.make = loader(list(stages), workers, start, prefetch, persistent, epoch, pin)
         self.batches = iter(self.make)
 
     def next(self):
@@ -216,37 +216,6 @@ class Pipe:
         return BATCH
 
 
-def _act(connection, stages):
-    chain = Chain(stages)
-    while connection.recv(4):
-        data = chain()
-        connection.sendall(struct.pack("<I", len(data)) + data)
-
-
-class Actors:
-    """Worker processes over Unix sockets that are polled: the loop takes what comes first and asks that worker again."""
-
-    def __init__(self, stages=(), actors=2):
-        context = multiprocessing.get_context("fork")
-        self.poll, self.ends = select.poll(), {}
-        for _ in range(actors):
-            here, there = socket.socketpair()
-            context.Process(target=_act, args=(there, list(stages)), daemon=True).start()
-            there.close()
-            here.sendall(b"next")
-            self.poll.register(here, select.POLLIN)
-            self.ends[here.fileno()] = here
-
-    def next(self):
-        number, _ = self.poll.poll()[0]
-        end = self.ends[number]
-        left = struct.unpack("<I", end.recv(4, socket.MSG_WAITALL))[0]
-        while left:
-            left -= len(end.recv(left))
-        end.sendall(b"next")
-        return BATCH
-
-
 class Requests:
     """Requests of a client, one after the other, over a connection that it made. Each answers the one before."""
 
@@ -275,5 +244,6 @@ SOURCES = {
     "links": Links,
     "pipe": Pipe,
     "actors": Actors,
+    "awaited": Awaited,
     "requests": Requests,
 }

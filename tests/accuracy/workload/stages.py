@@ -8,6 +8,7 @@ import os
 import select
 import socket
 import struct
+import subprocess
 import time
 
 BLOCK = bytes(16 << 10)
@@ -83,8 +84,11 @@ def cold(file, kib):
 
 
 def again(file, kib):
-    """Reads through the page cache, on and on through the file, and lets it keep what it can."""
+    """Reads through the page cache, on and on through the file, and lets it keep what it can. What is in it already counts
+    against other limits, and is dropped.
+    """
     handle = os.open(file, os.O_RDONLY)
+    os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
     size, step = os.fstat(handle).st_size, kib << 10
     place = 0
 
@@ -175,6 +179,20 @@ def fetch(address, kib, requests=1, delay_us=0, mark_kib=0):
     return stage
 
 
+def pieces(address, kib, requests, delay_us, rounds, keep=False):
+    """Asks a server for pieces, one after the other, and works on each in the interpreter; or on what it kept of them."""
+    ask = fetch(address, kib, 1, delay_us)
+
+    def stage(data):
+        for _ in range(requests):
+            if not keep:
+                data = ask(data)
+            python_rounds(rounds)
+        return data
+
+    return stage
+
+
 def grpc(address, kib, requests, delay_us):
     """Asks for features by gRPC, request by request; the answer is the last one."""
     import grpc
@@ -241,6 +259,16 @@ def sleep(ms):
     return stage
 
 
+def program(words):
+    """Starts a program and waits until it has ended."""
+
+    def stage(data):
+        subprocess.run(words, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        return data
+
+    return stage
+
+
 MAKERS = {
     "hash": lambda rounds: made(rounds, hash_rounds),
     "python": lambda rounds: made(rounds, python_rounds),
@@ -250,7 +278,9 @@ MAKERS = {
     "mapped": mapped,
     "files": files,
     "fetch": fetch,
+    "pieces": pieces,
     "grpc": grpc,
+    "program": program,
     "write": write,
     "touch": touch,
     "sleep": sleep,

@@ -1,7 +1,7 @@
 """The few driver calls that the programs beside this file use, by ctypes."""
 
 import ctypes
-from ctypes import byref, c_char_p, c_size_t, c_uint64
+from ctypes import byref, c_char_p, c_size_t, c_uint64, c_void_p
 
 
 class Driver:
@@ -42,6 +42,12 @@ class Driver:
         """Device memory."""
         address = c_uint64()
         self._call("cuMemAlloc_v2", byref(address), c_size_t(size))
+        return address
+
+    def page_locked(self, size):
+        """The host's memory, page-locked."""
+        address = c_void_p()
+        self._call("cuMemAllocHost_v2", byref(address), c_size_t(size))
         return address
 
     def upload(self, data):
