@@ -28,6 +28,12 @@ occupancy-check:
 inject-check:
     tests/inject/check.sh
 
+# The scripts for a real GPU (tests/gpu), tried on the simulated driver; the second needs root.
+gpu-scripts:
+    cargo build --release -p warpmeter -p warpmeter-simgpu -p simgpu-nvml -p simgpu-cuda -p simgpu-cupti -p warpmeter-workload -p warpmeter-inject
+    tests/gpu/counters.py --simulated
+    tests/gpu/processes.py --simulated
+
 # Recordings of other tools, imported and replayed: each must come to its truth.
 import-check:
     tests/import/test.sh

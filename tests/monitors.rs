@@ -1,7 +1,10 @@
 //! SM figures of devices without GPM, by sampling their performance monitors.
 
 use std::ffi::{OsStr, OsString};
+use std::io::Read;
 use std::path::Path;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use warpmeter_simgpu::{Node, Process};
@@ -12,7 +15,7 @@ use warpmeter_tests::ledger::{assert_conserved, elapsed};
 use warpmeter_tests::program::Program;
 use warpmeter_tests::recording::{beginning, reached};
 use warpmeter_tests::sim::Sim;
-use warpmeter_tests::{http, tool};
+use warpmeter_tests::{http, tool, wait};
 
 const OLD_GPUS: &str = "[[gpu]]\nmodel = \"A100\"\n[[gpu]]\nmodel = \"T4\"";
 
@@ -181,6 +184,59 @@ fn only_what_is_named_is_sampled_and_hopper_on_request() {
 }
 
 #[test]
+fn ada_is_sampled_in_full_and_a_chip_that_lacks_a_metric_says_which() {
+    let sim = Sim::new("[[gpu]]\nmodel = \"L40S\"\n[[gpu]]\nmodel = \"GTX 1650\"");
+    let words = "hog --duty 0.8 --kernel-us 1000 --sm 60 --occ 40 --dram 30 --tensor 20";
+    let _programs: Vec<Program> =
+        sim.gpus.iter().map(|gpu| Program::start(&sim, &gpu.uuid, None, words)).collect();
+    let daemon = Daemon::start(&sim, &sampling(&sim, ""));
+    let (ada, lacking) = (labels(&sim, 0), labels(&sim, 1));
+    let metrics = daemon.when("both", |metrics| sm(metrics, &ada) > 2.0 && sm(metrics, &lacking) > 2.0);
+    for index in [0, 1] {
+        assert_eq!(authority(&daemon, &sim, index), "pm_sampling");
+    }
+    let tensor = "warpmeter_gpu_tensor_active_seconds_total";
+    assert!(figures(&metrics, &ada).iter().all(|seconds| *seconds > 0.3), "{:?}", figures(&metrics, &ada));
+    assert_eq!(metrics.all(tensor, &lacking).count(), 0, "unknown is no series");
+    let reason = until_said(&daemon, "TU117 does not give tensor activity");
+    for part in [&*sim.gpus[1].pci_bus_id, "sm__pipe_tensor_cycles_active", "no such metric"] {
+        assert!(reason.contains(part), "{part}: {reason}");
+    }
+    assert!(!reason.contains(&sim.gpus[0].pci_bus_id) && !reason.contains("SM activity"), "{reason}");
+    assert_conserved(&metrics);
+}
+
+#[test]
+fn a_chip_that_gives_nothing_that_is_wanted_says_so_and_is_left_alone_for_long() {
+    let sim = Sim::new(OLD_GPUS);
+    let metrics = [
+        "sm__cycles_active.avg.pct_of_peak_sustained_elapsed",
+        "sm__warps_active.avg.pct_of_peak_sustained_elapsed",
+        "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed",
+        "dram__bytes_read.sum.pct_of_peak_sustained_elapsed",
+        "dram__bytes_read.sum",
+        "pcie__read_bytes.sum",
+    ];
+    for metric in metrics {
+        sim.fault(&format!("kind=not_supported function={metric}"));
+    }
+    let _programs = busy(&sim);
+    let daemon = Daemon::start(&sim, &sampling(&sim, ""));
+    let reason = until_said(&daemon, "gives nothing that is wanted");
+    for metric in metrics {
+        assert!(reason.contains(metric), "{metric}: {reason}");
+    }
+    // What lasts is not tried again after a second, two and four.
+    sim.clear_faults();
+    let gpu = labels(&sim, 0);
+    let before = daemon.scrape();
+    let later = daemon.when("time", |metrics| elapsed(metrics, gpu[0].1) > elapsed(&before, gpu[0].1) + 8.0);
+    assert!(sm(&later, &gpu) < 1e-9 && engine(&later, &gpu) > 1.0);
+    assert_eq!(owner(&sim, 0), 0);
+    assert_conserved(&later);
+}
+
+#[test]
 fn in_mig_mode_nothing_is_sampled_and_that_is_said() {
     let sim =
         Sim::new("[[gpu]]\nmodel = \"A100\"\nmig = [{ profile = \"3g.40gb\" }]\n[[gpu]]\nmodel = \"T4\"");
@@ -237,6 +293,30 @@ fn an_overflow_is_a_loss_that_is_counted_and_no_value() {
     daemon.when("an overflow to be counted", |metrics| lost_values(metrics) >= 2.0);
     let during = assert_only_sm_is_lost(&daemon, &lost, &well);
     daemon.when("figures again", |metrics| sm(metrics, &lost) > sm(&during, &lost) + 0.5);
+}
+
+#[test]
+fn a_monitor_whose_buffer_overflowed_is_said_and_started_anew() {
+    // As a mark beside samples; and as a status that every decoding gives from then on.
+    for how in ["", "code=8"] {
+        let sim = Sim::new(OLD_GPUS);
+        let _programs = busy(&sim);
+        let daemon = Daemon::start(&sim, &sampling(&sim, ""));
+        let (lost, well) = (labels(&sim, 0), labels(&sim, 1));
+        daemon.when("both", |metrics| sm(metrics, &lost) > 0.5 && sm(metrics, &well) > 0.5);
+        sim.fault(&format!("kind=cupti_overflow gpu=0 for_s=3 {how}"));
+        let reason = until_said(&daemon, "its buffer overflowed");
+        assert!(
+            reason.contains(&sim.gpus[0].pci_bus_id) && !reason.contains(&sim.gpus[1].pci_bus_id),
+            "{reason}"
+        );
+        let overflow = [("source", "nvidia"), ("reason", "overflow")];
+        let discarded = "warpmeter_source_values_discarded_total";
+        let during = daemon.when("it to be counted", |metrics| metrics.sum(discarded, &overflow) >= 1.0);
+        let back = daemon.when("figures again", |metrics| sm(metrics, &lost) > sm(&during, &lost) + 1.5);
+        daemon.until_status("all to be well", |status| status["sources"][0]["health"] == "up");
+        assert_conserved(&back);
+    }
 }
 
 #[test]
@@ -311,6 +391,32 @@ fn a_library_that_is_too_old_is_not_started() {
 }
 
 #[test]
+fn libraries_whose_start_fails_stay_open_are_started_again_and_end_with_their_driver() {
+    let sim = Sim::new(OLD_GPUS);
+    sim.fault("kind=cuda_error code=999 for_s=20");
+    let daemon = Daemon::start(&sim, &sampling(&sim, ""));
+    until_said(&daemon, "cuInit gives 999");
+    let first = users_of_cupti(&daemon, &sim);
+    assert_eq!(first.len(), 1);
+    // Over several tries: after 1, 2 and 4 seconds.
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_secs(8) {
+        assert_eq!(users_of_cupti(&daemon, &sim), first, "it was closed");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    // What cannot be closed is not taken over to another driver.
+    sim.fault("kind=reload");
+    let next = wait::until("another process", || {
+        Some(users_of_cupti(&daemon, &sim)).filter(|next| next.len() == 1 && *next != first)
+    });
+    daemon.until_status("it to start", |status| status["sources"][0]["health"] == "up");
+    let _programs = busy(&sim);
+    let gpu = labels(&sim, 0);
+    daemon.when("it to be sampled", |metrics| sm(metrics, &gpu) > 0.5);
+    assert_eq!(users_of_cupti(&daemon, &sim), next, "by the process that had failed at first");
+}
+
+#[test]
 fn no_library_and_none_that_is_one_are_said() {
     let sim = Sim::new(OLD_GPUS);
     let nowhere = sim.path("nowhere");
@@ -381,6 +487,30 @@ fn a_run_with_samples_and_the_replay_of_its_recording_end_in_the_same_bytes() {
 }
 
 #[test]
+fn a_check_beside_a_running_daemon_leaves_the_monitors_alone_and_says_so() {
+    let sim = Sim::new(OLD_GPUS);
+    let _programs = busy(&sim);
+    let daemon = Daemon::start(&sim, &sampling(&sim, ""));
+    let gpu = labels(&sim, 0);
+    let before = daemon.when("it to be sampled", |metrics| sm(metrics, &gpu) > 0.5);
+    // Given back, they are there for whoever asks; the daemon runs on.
+    tell(&sim, "release");
+    let config = sim.path("warpmeter.toml").into_os_string();
+    let words = [OsString::from("check"), "--config".into(), config];
+    let mut check = daemon::command(&sim, words).stdout(Stdio::piped()).spawn().unwrap();
+    while check.try_wait().unwrap().is_none() {
+        let owners = [0, 1].map(|index| owner(&sim, index));
+        assert_eq!(owners, [0, 0], "the check has taken one");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let mut found = String::new();
+    check.stdout.take().unwrap().read_to_string(&mut found).unwrap();
+    assert!(found.contains("off       PM sampling: not tried") && found.contains("/status"), "{found}");
+    tell(&sim, "resume");
+    daemon.when("it to be sampled again", |metrics| sm(metrics, &gpu) > sm(&before, &gpu) + 0.5);
+}
+
+#[test]
 fn check_lists_the_library_the_authority_and_what_is_refused() {
     let sim =
         Sim::new("[[gpu]]\nmodel = \"T4\"\n[[gpu]]\nmodel = \"A100\"\nmig = [{ profile = \"7g.80gb\" }]");
@@ -392,7 +522,8 @@ fn check_lists_the_library_the_authority_and_what_is_refused() {
     let found = check(&sampling(&sim, ""));
     let library =
         format!("ok        PM sampling: library {}", sim.libraries().join("libcupti.so.12").display());
-    for line in [library.as_str(), "SM activity from pm_sampling", "not in MIG mode"] {
+    for line in [library.as_str(), "SM activity from pm_sampling", "not in MIG mode", "were taken for these"]
+    {
         assert!(found.contains(line), "{line}: {found}");
     }
     let off = check("");

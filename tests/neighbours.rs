@@ -88,6 +88,8 @@ fn page(uuids: &[String], round: u64, manner: Manner) -> String {
         line("PROF_SM_ACTIVE", &if zeros { "0.000000".to_owned() } else { format!("0.40{more}") });
         line("PROF_SM_OCCUPANCY", &if zeros { "0.000000".to_owned() } else { format!("0.20{more}") });
         line("PROF_PCIE_RX_BYTES", &format!("100{more}"));
+        // In percent, as the driver gives it: the page is in ratios.
+        line("DEV_GPU_UTIL", "60");
         line("DEV_TOTAL_ENERGY_CONSUMPTION", &format!("{}", 5_000_000 + round * 1000));
     }
     page
@@ -184,7 +186,9 @@ fn a_run_with_an_exporter_and_the_replay_of_its_recording_end_in_the_same_bytes(
     let sim = Sim::new(NODE);
     let exporter = Exporter::start(&sim);
     let _programs = busy(&sim);
-    let config = sim.configure(http::free_address(), &exporter.config()).into_os_string();
+    // A check does not last long enough for the page to show that.
+    let stated = format!("{}scale = \"ratio\"\n", exporter.config());
+    let config = sim.configure(http::free_address(), &stated).into_os_string();
     let (recording, metrics) = (sim.path("run.jsonl"), sim.path("run.prom"));
     let words = ["record".into(), "--config".into(), config.clone(), "--duration".into(), "12s".into()];
     let files = ["--metrics".into(), metrics.clone().into(), recording.clone().into()];

@@ -123,12 +123,16 @@ pub(crate) fn name(pci_bus_id: &str) -> String {
 /// Under what name the opening of the library is announced.
 pub(crate) const LIBRARY: &str = "cupti";
 
-/// The library, as far as it is open.
-#[derive(Debug)]
-enum Slot {
-    /// Not yet, or not again before the backoff's time; why it failed, if it did.
-    Closed(Backoff, Option<String>),
-    Open(Rc<Library>),
+/// The library, as far as it could be had.
+#[derive(Debug, Default)]
+struct Slot {
+    /// Kept from when it was to be started first, whatever came of that: there is one CUPTI in a process.
+    library: Option<Rc<Library>>,
+    started: bool,
+    /// When it is opened or started next.
+    backoff: Backoff,
+    /// Why it failed, if it did.
+    why: Option<String>,
 }
 
 /// The performance monitors of all devices that are sampled.
@@ -150,47 +154,53 @@ impl Monitors {
             wanted,
             driver: nvml.parent().map(Path::to_owned).unwrap_or_default(),
             period,
-            slot: Slot::Closed(Backoff::default(), None),
+            slot: Slot::default(),
             by_device: BTreeMap::new(),
         }
     }
 
     /// Whether the library is to be opened now: that is announced apart from any device.
     pub(crate) fn opens_now(&self) -> bool {
-        matches!(&self.slot, Slot::Closed(backoff, _) if self.wanted.is_some() && backoff.is_due(clock::now()))
+        self.wanted.is_some() && !self.slot.started && self.slot.backoff.is_due(clock::now())
     }
 
-    /// Opens the library, or takes note of why that fails.
+    /// Opens the library and starts it, or takes note of why that fails.
     pub(crate) fn open(&mut self) {
         let Some(wanted) = &self.wanted else { return };
-        let Slot::Closed(backoff, _) = &mut self.slot else { return };
-        self.slot = match find::open(&wanted.libraries, &self.driver) {
-            Ok(library) => Slot::Open(library),
-            Err(why) => {
-                backoff.refused(clock::now());
-                Slot::Closed(*backoff, Some(why))
-            }
+        let Slot { library, started, backoff, why } = &mut self.slot;
+        if *started {
+            return;
+        }
+        let opened = match library {
+            Some(library) => Ok(&*library),
+            None => find::open(&wanted.libraries, &self.driver).map(|opened| &*library.insert(opened)),
         };
+        match opened.and_then(|library| library.start().map_err(|error| error.to_string())) {
+            Ok(()) => (*started, *why) = (true, None),
+            Err(error) => {
+                backoff.refused(clock::now());
+                *why = Some(error);
+            }
+        }
     }
 
-    /// Whether the driver's CUDA library was initialised: it cannot be started again in the same process.
+    /// Whether the driver's CUDA library was started, or that was tried: it cannot be started again for another driver
+    /// in the same process.
     pub(crate) const fn used(&self) -> bool {
-        matches!(self.slot, Slot::Open(_))
+        self.slot.library.is_some()
     }
 
-    /// Takes what a device's monitor has sampled into `samples`; or why there is nothing.
+    /// Takes what a device's monitor has sampled into `samples`. Gives what is missing, in words.
     pub(crate) fn collect(
         &mut self,
         pci_bus_id: &str,
         peak: Option<Peak>,
         samples: &mut Samples,
         sieve: &mut Sieve,
-    ) -> Result<(), String> {
-        let library = match &self.slot {
-            Slot::Open(library) => library,
-            Slot::Closed(_, why) => {
-                return Err(why.clone().unwrap_or_else(|| "the library is not open yet".to_owned()));
-            }
+    ) -> Option<String> {
+        let Slot { library: Some(library), started: true, .. } = &self.slot else {
+            let why = self.slot.why.clone();
+            return Some(why.unwrap_or_else(|| "the library is not open yet".to_owned()));
         };
         let period = self.period.min(DRAIN);
         let monitor = self.by_device.entry(pci_bus_id.to_owned()).or_default();

@@ -62,7 +62,7 @@ pub(crate) struct Gpu {
     cursor: Option<Cursor>,
     /// What its performance monitor counted, if that is its authority of SM figures.
     samples: Option<Samples>,
-    /// Why there is nothing new in it.
+    /// Why there is nothing new in it, or less than could be.
     unsampled: Option<String>,
     /// What bounds its memory traffic, if it says.
     peak: Option<Peak>,

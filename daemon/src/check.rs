@@ -77,13 +77,17 @@ impl Findings {
 /// Looks at everything that `run` would use. `prefix` is that of [`Options`].
 pub fn check(config: &Config, prefix: Vec<OsString>) -> Findings {
     let mut findings = Findings::default();
-    address(config, &mut findings);
+    let free = address(config, &mut findings);
     guard(config, &mut findings);
     library(&config.libraries, &mut findings);
-    cupti(config, &mut findings);
+    // A daemon that runs here has the performance monitors, which have one owner.
+    let sampled = config.cupti.enabled && free;
+    cupti(config, sampled, &mut findings);
     let patience = patience(config);
     let options = Options { duration: Some(WATCH), patience, prefix, ..Options::default() };
-    let watched = run::run(config, options);
+    let mut watched = config.clone();
+    watched.cupti.enabled = sampled;
+    let watched = run::run(&watched, options);
     match watched {
         Ok(page) => node(config, page.view(), &mut findings),
         Err(error) => {
@@ -144,8 +148,10 @@ fn run_failure(error: &RunError) -> String {
     format!("the node could not be watched: {error}")
 }
 
-fn address(config: &Config, findings: &mut Findings) {
-    match std::net::TcpListener::bind(config.listen) {
+/// Whether it is free.
+fn address(config: &Config, findings: &mut Findings) -> bool {
+    let bound = std::net::TcpListener::bind(config.listen);
+    match &bound {
         Ok(_) => findings.add("endpoint", Mark::Works, format!("{} is free", config.listen), ""),
         Err(error) => findings.add(
             "endpoint",
@@ -154,6 +160,7 @@ fn address(config: &Config, findings: &mut Findings) {
             "set [http] listen to a free address; if a warpmeter runs here already, all is well",
         ),
     }
+    bound.is_ok()
 }
 
 /// What guards it: found out as at the start of `run`.
@@ -202,8 +209,8 @@ fn library(candidates: &[PathBuf], findings: &mut Findings) {
     }
 }
 
-/// The library that samples performance monitors, where that is wanted.
-fn cupti(config: &Config, findings: &mut Findings) {
+/// The library that samples performance monitors, where that is wanted; it is `tried` unless a daemon may have them.
+fn cupti(config: &Config, tried: bool, findings: &mut Findings) {
     if !config.cupti.enabled {
         return;
     }
@@ -211,6 +218,18 @@ fn cupti(config: &Config, findings: &mut Findings) {
     match search.found.first() {
         Some(path) => {
             findings.add("driver", Mark::Works, format!("PM sampling: library {}", path.display()), "");
+            let (mark, what, remedy) = if tried {
+                let what =
+                    "PM sampling: the performance monitors were taken for these few seconds, and given back";
+                (Mark::Works, what.to_owned(), "")
+            } else {
+                let what = format!(
+                    "PM sampling: not tried, since {} is in use: a warpmeter that runs there has the performance monitors",
+                    config.listen
+                );
+                (Mark::Off, what, "see its /status; or stop it, and check again")
+            };
+            findings.add("driver", mark, what, remedy);
         }
         None => findings.add(
             "driver",
@@ -279,12 +298,12 @@ fn node(config: &Config, view: &View, findings: &mut Findings) {
         findings.add("driver", Mark::Works, format!("version {}", driver.version), "");
     }
     for gpu in &view.gpus {
-        devices(gpu, findings);
+        devices(config, gpu, findings);
     }
     prices::prices(config, view, findings);
 }
 
-fn devices(gpu: &GpuView, findings: &mut Findings) {
+fn devices(config: &Config, gpu: &GpuView, findings: &mut Findings) {
     let name = format!("{} {}", gpu.gpu.model, gpu.gpu.id);
     if let Some(reason) = &gpu.gpu.down {
         findings.add("GPUs", Mark::Missing, format!("{name}: {reason}"), "");
@@ -305,6 +324,13 @@ fn devices(gpu: &GpuView, findings: &mut Findings) {
     );
     match (authority.engine, authority.sm) {
         (Some(_), Some(_)) => findings.add("GPUs", Mark::Works, what, ""),
+        (Some(_), None) if config.cupti.enabled => findings.add(
+            "GPUs",
+            Mark::Degraded,
+            what,
+            "its performance monitor is not sampled here: not tried, not in MIG mode, or not among [cupti] architectures \
+             and devices",
+        ),
         (Some(_), None) => findings.add(
             "GPUs",
             Mark::Degraded,

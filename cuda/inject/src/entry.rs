@@ -151,4 +151,27 @@ mod tests {
         assert_eq!((size, most), (0, 0), "CUPTI is given no buffer, and counts what it drops");
         completed(null_mut(), 0, null_mut(), 0, 0);
     }
+
+    /// Panics must not leave a function that another library calls; of all of them, whoever writes the next.
+    #[test]
+    fn whatever_other_libraries_call_contains_its_panics() {
+        let sources = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/src")).unwrap();
+        let mut entries = 0;
+        for source in sources.map(|entry| entry.unwrap().path()) {
+            let text = std::fs::read_to_string(&source).unwrap();
+            let (product, _tests) = text.split_once("#[cfg(test)]").unwrap_or((&text, ""));
+            // What follows a definition, up to its last line; types of functions have no name.
+            for (at, _) in product.match_indices("extern \"C\" fn ") {
+                let rest = &product[at..];
+                let body = &rest[..rest.find("\n}").unwrap()];
+                assert!(
+                    body.contains("guarded(") || body.contains("contained("),
+                    "{}: {body}",
+                    source.display()
+                );
+                entries += 1;
+            }
+        }
+        assert_eq!(entries, 6, "InitializeInjection, requested, completed, called, forked and leave");
+    }
 }

@@ -1,6 +1,7 @@
 //! The process that the library is in: whether it is still that one, and when it ends.
 #![allow(unsafe_code, reason = "handlers that the C library calls")]
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -60,21 +61,30 @@ pub(crate) fn calling<T>(call: impl FnOnce() -> T) -> Option<T> {
 
 /// In a child: the page is its parent's. All that is called here is safe in a handler of `fork`.
 extern "C" fn forked() {
-    PID.store(0, Ordering::Relaxed);
-    let file = FILE.swap(-1, Ordering::Relaxed);
-    if file >= 0 && inode(file) == INODE.load(Ordering::Relaxed) {
-        // SAFETY: the descriptor is this library's own, and is not used in the child.
-        unsafe { libc::close(file) };
-    }
+    contained(|| {
+        PID.store(0, Ordering::Relaxed);
+        let file = FILE.swap(-1, Ordering::Relaxed);
+        if file >= 0 && inode(file) == INODE.load(Ordering::Relaxed) {
+            // SAFETY: the descriptor is this library's own, and is not used in the child.
+            unsafe { libc::close(file) };
+        }
+    });
 }
 
 /// At the end of the process: the driver's libraries are about to go, so that nothing may be in them any more.
 extern "C" fn leave() {
-    ENDING.store(true, Ordering::SeqCst);
-    let begun = Instant::now();
-    while CALLING.load(Ordering::SeqCst) && ours() && begun.elapsed() < PATIENCE {
-        std::thread::sleep(Duration::from_micros(50));
-    }
+    contained(|| {
+        ENDING.store(true, Ordering::SeqCst);
+        let begun = Instant::now();
+        while CALLING.load(Ordering::SeqCst) && ours() && begun.elapsed() < PATIENCE {
+            std::thread::sleep(Duration::from_micros(50));
+        }
+    });
+}
+
+/// Runs what has to be done also after a panic elsewhere: one in here ends it and goes no further.
+fn contained(call: impl FnOnce()) {
+    let _panic = catch_unwind(AssertUnwindSafe(call));
 }
 
 /// Runs `start`, which starts a thread, with all signals blocked, so that the thread takes none of the program's.
@@ -118,5 +128,13 @@ mod tests {
         begin(page);
         forked();
         assert_ne!(inode(page), before, "the page is closed");
+    }
+
+    #[test]
+    fn a_panic_at_the_end_of_a_process_goes_no_further() {
+        contained(|| panic!("inside"));
+        leave();
+        assert!(calling(|| ()).is_none(), "nothing is called any more");
+        ENDING.store(false, Ordering::SeqCst);
     }
 }

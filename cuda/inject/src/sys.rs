@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use libloading::os::unix::{Library, RTLD_LAZY, RTLD_LOCAL, RTLD_NOW};
 use warpmeter_inject_page::Reason;
 
+use crate::entry::guarded;
 use crate::record::{KERNEL, MEMCPY, MEMSET, Record};
 use crate::sums::Name;
 
@@ -208,7 +209,9 @@ pub(crate) fn name(ordinal: usize) -> Option<Name> {
     Some(Name { uuid, mig: (mig != uuid).then_some(mig), capability })
 }
 
-extern "C" fn called(_data: *mut c_void, _domain: u32, _call: u32, _about: *const c_void) {}
+extern "C" fn called(_data: *mut c_void, _domain: u32, _call: u32, _about: *const c_void) {
+    guarded((), || {});
+}
 
 fn refused(status: u32) -> Result<(), Off> {
     if status == 0 { Ok(()) } else { Err((Reason::Refused, status.into())) }

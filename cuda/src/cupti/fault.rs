@@ -7,6 +7,7 @@ use std::fmt;
 pub(super) struct Fault(pub(super) u32);
 
 impl Fault {
+    pub(super) const INVALID_PARAMETER: Self = Self(1);
     pub(super) const OUT_OF_MEMORY: Self = Self(8);
     pub(super) const INVALID_METRIC_NAME: Self = Self(17);
 

@@ -27,13 +27,14 @@ pub fn find_cupti(candidates: &[PathBuf]) -> Search {
     find(candidates, &DEFAULT_LIBRARIES, &NAMES)
 }
 
-/// Opens the first library that can be used, with the driver's CUDA library from `driver`; or says why none can.
+/// Opens the first library that has what is needed, with the driver's CUDA library from `driver`; or says why none has.
+/// It is not started yet.
 pub(super) fn open(candidates: &[PathBuf], driver: &Path) -> Result<Rc<Library>, String> {
     let search = find_cupti(candidates);
     let mut first = None;
     for path in &search.found {
         match Library::open(&driver.join("libcuda.so.1"), path) {
-            Ok(library) => return Ok(library),
+            Ok(library) => return Ok(Rc::new(library)),
             Err(error) => {
                 first.get_or_insert(error);
             }

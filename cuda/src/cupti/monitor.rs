@@ -90,6 +90,8 @@ impl Peak {
 struct Use {
     sampling: Sampling,
     quantities: Vec<Quantity>,
+    /// What the chip does not give.
+    lacks: Option<String>,
     since: MonoNs,
 }
 
@@ -103,7 +105,8 @@ pub(super) struct Monitor {
 }
 
 impl Monitor {
-    /// Takes what was sampled into `samples`; starts first, if it is time. Or says why there is nothing.
+    /// Takes what was sampled into `samples`; starts first, if it is time. Gives what is missing: why there is nothing, or
+    /// what the chip does not give.
     pub(super) fn collect(
         &mut self,
         library: &Rc<Library>,
@@ -112,32 +115,33 @@ impl Monitor {
         peak: Option<Peak>,
         samples: &mut Samples,
         sieve: &mut Sieve,
-    ) -> Result<(), String> {
+    ) -> Option<String> {
         let now = clock::now();
         let outcome = match self.in_use.as_mut() {
             Some(used) => {
                 if now.since(used.since) > FORGIVEN {
                     self.backoff = Backoff::default();
                 }
-                used.decode(peak, samples, sieve).map_err(Refusal::Fault)
+                used.decode(peak, samples, sieve)
             }
-            None if !self.backoff.is_due(now) => return Err(self.why.clone()),
+            None if !self.backoff.is_due(now) => return Some(self.why.clone()),
             None => start(library, pci_bus_id, period).map(|used| {
                 samples.gap();
                 self.in_use = Some(used);
             }),
         };
-        let Err(refusal) = outcome else { return Ok(()) };
+        let Err(refusal) = outcome else { return self.in_use.as_ref().and_then(Use::lacks) };
         // Whatever it was: the monitor is let go of at once.
         self.in_use = None;
         samples.gap();
         let now = clock::now();
-        match &refusal {
-            Refusal::Fault(fault) if !fault.lasts() => self.backoff.refused(now),
-            Refusal::Fault(_) | Refusal::Hidden => self.backoff.refused_for_long(now),
+        if refusal.lasts() {
+            self.backoff.refused_for_long(now);
+        } else {
+            self.backoff.refused(now);
         }
         self.why = refusal.to_string();
-        Err(self.why.clone())
+        Some(self.why.clone())
     }
 }
 
@@ -151,27 +155,68 @@ enum Refusal {
          may show those only"
     )]
     Hidden,
+    /// Others found that all later decodings then fail in the same way, until the monitor is started anew.
+    #[error(
+        "its buffer overflowed, and some of what was sampled is lost: it is started anew by itself; should that come \
+         again and again, give the daemon more of a CPU"
+    )]
+    Overflow,
+    #[error(
+        "{chip} gives nothing that is wanted: {lacks}; name a newer CUPTI in [cupti] libraries, or leave the device out of \
+         [cupti] devices"
+    )]
+    Nothing { chip: String, lacks: String },
+}
+
+impl From<Fault> for Refusal {
+    fn from(fault: Fault) -> Self {
+        Self::Fault(fault)
+    }
+}
+
+impl Refusal {
+    /// Whether it will be the same for as long as the machine is set up as it is.
+    const fn lasts(&self) -> bool {
+        match self {
+            Self::Fault(fault) => fault.lasts(),
+            Self::Hidden | Self::Nothing { .. } => true,
+            Self::Overflow => false,
+        }
+    }
 }
 
 fn start(library: &Rc<Library>, pci_bus_id: &str, period: u64) -> Result<Use, Refusal> {
     let device = library.devices().iter().position(|place| same_place(place, pci_bus_id));
     let device = device.ok_or(Refusal::Hidden)?;
-    let begin = || {
-        let chip = library.chip(device)?;
-        let name = CString::new(chip.as_str()).unwrap_or_default();
-        let available = library.availability(device)?;
-        let host = || Host::new(library, &name, &available);
-        let choice = plan::choose(|metrics| host()?.configure(metrics))?;
-        let setup = plan::setup(&chip, &choice, period);
-        let sampling = Sampling::start(library, device, host()?, &setup)?;
-        tracing::info!(%pci_bus_id, %chip, metrics = ?choice.metrics, "the performance monitor is sampled");
-        Ok(Use { sampling, quantities: choice.quantities, since: clock::now() })
-    };
-    begin().map_err(Refusal::Fault)
+    let chip = library.chip(device)?;
+    let name = CString::new(chip.as_str()).unwrap_or_default();
+    let available = library.availability(device)?;
+    let host = || Host::new(library, &name, &available);
+    let choice = plan::choose(|metrics| host()?.configure(metrics))?;
+    let lacks = choice.lacks();
+    if choice.metrics.is_empty() {
+        return Err(Refusal::Nothing { chip, lacks: lacks.unwrap_or_default() });
+    }
+    let setup = plan::setup(&chip, &choice, period);
+    let sampling = Sampling::start(library, device, host()?, &setup)?;
+    tracing::info!(%pci_bus_id, %chip, metrics = ?choice.metrics, "the performance monitor is sampled");
+    let lacks = lacks.map(|lacks| format!("{chip} does not give {lacks}"));
+    Ok(Use { sampling, quantities: choice.quantities, lacks, since: clock::now() })
 }
 
 impl Use {
-    fn decode(&mut self, peak: Option<Peak>, samples: &mut Samples, sieve: &mut Sieve) -> Result<(), Fault> {
+    fn lacks(&self) -> Option<String> {
+        self.lacks.clone()
+    }
+
+    /// Takes in all that was sampled. An overflow is an error after that.
+    fn decode(
+        &mut self,
+        peak: Option<Peak>,
+        samples: &mut Samples,
+        sieve: &mut Sieve,
+    ) -> Result<(), Refusal> {
+        let mut overflow = false;
         for _ in 0..BATCHES {
             let mut raw: Vec<Raw> = Vec::new();
             let quantities = &self.quantities;
@@ -188,13 +233,14 @@ impl Use {
             };
             let decoded = self.sampling.decode(&mut each)?;
             samples.take_in(&raw, clock::now(), sieve);
-            if decoded.overflow {
-                sieve.discard(Discard::Overflow);
-                samples.gap();
-            }
+            overflow |= decoded.overflow;
             if !decoded.more {
                 break;
             }
+        }
+        if overflow {
+            sieve.discard(Discard::Overflow);
+            return Err(Refusal::Overflow);
         }
         Ok(())
     }
@@ -260,6 +306,13 @@ mod tests {
         let mut backoff = Backoff::default();
         backoff.refused_for_long(now);
         assert_eq!(backoff.until.since(now), LAST_WAIT);
+    }
+
+    #[test]
+    fn what_comes_of_the_machines_setup_is_tried_again_seldom_and_all_else_soon() {
+        let nothing = Refusal::Nothing { chip: String::new(), lacks: String::new() };
+        assert!(Refusal::Hidden.lasts() && nothing.lasts() && Refusal::Fault(Fault(35)).lasts());
+        assert!(!Refusal::Overflow.lasts() && !Refusal::Fault(Fault(26)).lasts());
     }
 
     #[test]

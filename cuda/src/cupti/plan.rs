@@ -1,6 +1,7 @@
 //! Which metrics are sampled, how often, and into how much memory.
 
 use std::ffi::CStr;
+use std::fmt;
 
 use warpmeter_core::time::SECOND;
 
@@ -30,40 +31,96 @@ pub(super) enum Quantity {
 /// Metrics that give one thing together.
 type Group = &'static [(Quantity, &'static CStr)];
 
-/// What is wanted, most important first; for each, the metrics that may give it, best first. A chip that has none of
-/// them, or no counter left for them in the one pass that sampling has, does without.
-const WANTED: [&[Group]; 5] = [
-    &[&[(Quantity::SmActive, c"sm__cycles_active.avg.pct_of_peak_sustained_elapsed")]],
-    &[&[(Quantity::SmOccupied, c"sm__warps_active.avg.pct_of_peak_sustained_elapsed")]],
-    &[
-        // Ada calls its first form deprecated.
-        &[(Quantity::Tensor, c"sm__pipe_tensor_cycles_active_v2.avg.pct_of_peak_sustained_elapsed")],
-        &[(Quantity::Tensor, c"sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed")],
-        &[(Quantity::Tensor, c"sm__inst_executed_pipe_tensor.avg.pct_of_peak_sustained_elapsed")],
-    ],
-    &[
-        &[
-            (Quantity::DramRead, c"dram__bytes_read.sum.pct_of_peak_sustained_elapsed"),
-            (Quantity::DramWrite, c"dram__bytes_write.sum.pct_of_peak_sustained_elapsed"),
+/// A thing that is wanted.
+#[derive(Debug, PartialEq, Eq)]
+struct Wanted {
+    /// What it is called.
+    name: &'static str,
+    /// The metrics that may give it, best first. None that counts something else stands in for them.
+    groups: &'static [Group],
+}
+
+/// What is wanted, most important first. A chip that has none of the metrics, or no counter left for them in the one
+/// pass that sampling has, does without.
+static WANTED: [Wanted; 5] = [
+    Wanted {
+        name: "SM activity",
+        groups: &[&[(Quantity::SmActive, c"sm__cycles_active.avg.pct_of_peak_sustained_elapsed")]],
+    },
+    Wanted {
+        name: "SM occupancy",
+        groups: &[&[(Quantity::SmOccupied, c"sm__warps_active.avg.pct_of_peak_sustained_elapsed")]],
+    },
+    Wanted {
+        name: "tensor activity",
+        groups: &[
+            // Where there are both, the first form is deprecated.
+            &[(Quantity::Tensor, c"sm__pipe_tensor_cycles_active_v2.avg.pct_of_peak_sustained_elapsed")],
+            &[(Quantity::Tensor, c"sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed")],
         ],
-        // Turing's shares take two passes, its bytes one.
-        &[
-            (Quantity::DramBytesRead, c"dram__bytes_read.sum"),
-            (Quantity::DramBytesWritten, c"dram__bytes_write.sum"),
+    },
+    Wanted {
+        name: "DRAM bandwidth",
+        groups: &[
+            &[
+                (Quantity::DramRead, c"dram__bytes_read.sum.pct_of_peak_sustained_elapsed"),
+                (Quantity::DramWrite, c"dram__bytes_write.sum.pct_of_peak_sustained_elapsed"),
+            ],
+            // Turing's shares take two passes, its bytes one.
+            &[
+                (Quantity::DramBytesRead, c"dram__bytes_read.sum"),
+                (Quantity::DramBytesWritten, c"dram__bytes_write.sum"),
+            ],
         ],
-    ],
-    &[&[(Quantity::PcieRead, c"pcie__read_bytes.sum"), (Quantity::PcieWritten, c"pcie__write_bytes.sum")]],
+    },
+    Wanted {
+        name: "PCIe bytes",
+        groups: &[&[
+            (Quantity::PcieRead, c"pcie__read_bytes.sum"),
+            (Quantity::PcieWritten, c"pcie__write_bytes.sum"),
+        ]],
+    },
 ];
+
+/// A thing that a chip does not give.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Missing {
+    wanted: &'static Wanted,
+    /// Whether the chip has the metrics of some group; then they do not fit the pass.
+    exists: bool,
+}
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let group = |group: &Group| {
+            let names = group.iter().map(|(_, name)| name.to_string_lossy());
+            names.collect::<Vec<_>>().join(" and ")
+        };
+        let groups = self.wanted.groups.iter().map(group).collect::<Vec<_>>().join(", or ");
+        let why = if self.exists { "does not fit the one pass" } else { "no such metric" };
+        write!(f, "{} ({groups}: {why})", self.wanted.name)
+    }
+}
 
 /// The metrics of a chip, all in one pass.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Choice {
     /// What the values mean, in their order.
     pub(super) quantities: Vec<Quantity>,
-    /// The metrics.
+    /// The metrics; none if the chip gives nothing that is wanted.
     pub(super) metrics: Vec<&'static CStr>,
     /// Their configuration.
     pub(super) config: Vec<u8>,
+    /// What is not among them.
+    pub(super) missing: Vec<Missing>,
+}
+
+impl Choice {
+    /// What is missing, in words; nothing if nothing is.
+    pub(super) fn lacks(&self) -> Option<String> {
+        let words = self.missing.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        (!words.is_empty()).then_some(words)
+    }
 }
 
 /// Chooses as much as fits one pass. `configure` gives a set's configuration and how many passes it takes.
@@ -71,23 +128,25 @@ pub(super) fn choose(
     mut configure: impl FnMut(&[&'static CStr]) -> Result<(Vec<u8>, usize), Fault>,
 ) -> Result<Choice, Fault> {
     let mut choice = Choice::default();
-    for alternatives in WANTED {
-        for group in alternatives {
+    'wanted: for wanted in &WANTED {
+        let mut exists = false;
+        for group in wanted.groups {
             let names = group.iter().map(|(_, name)| *name);
             let metrics: Vec<&'static CStr> = choice.metrics.iter().copied().chain(names).collect();
             match configure(&metrics) {
                 Ok((config, 1)) => {
                     choice.quantities.extend(group.iter().map(|(quantity, _)| *quantity));
                     (choice.metrics, choice.config) = (metrics, config);
-                    break;
+                    continue 'wanted;
                 }
-                Ok(_) | Err(Fault::INVALID_METRIC_NAME) => {}
+                Ok(_) => exists = true,
+                Err(Fault::INVALID_METRIC_NAME) => {}
                 Err(fault) => return Err(fault),
             }
         }
+        choice.missing.push(Missing { wanted, exists });
     }
-    // Without any there is nothing to sample.
-    if choice.metrics.is_empty() { Err(Fault::INVALID_METRIC_NAME) } else { Ok(choice) }
+    Ok(choice)
 }
 
 /// Time between samples, at most. A longer one could overflow counters of 32 bits: 64 warps at 2 GHz fill one in 33 ms.
@@ -161,15 +220,31 @@ mod tests {
         };
         assert!(names("nothing").contains("tensor_cycles_active_v2"));
         assert!(names("_v2").contains("sm__pipe_tensor_cycles_active.avg"));
-        assert!(names("pipe_tensor_cycles").contains("sm__inst_executed_pipe_tensor"));
+        assert!(!names("pipe_tensor_cycles").contains("tensor"), "a rate of instructions is no activity");
     }
 
     #[test]
-    fn a_chip_without_some_metric_does_without_and_one_with_none_is_refused() {
+    fn a_chip_without_some_metric_does_without_and_says_which_and_why() {
         let choice = choose(chip("pcie tensor", "dram")).unwrap();
         assert_eq!(choice.quantities, [Quantity::SmActive, Quantity::SmOccupied]);
-        assert_eq!(choose(chip("__", "nothing")), Err(Fault::INVALID_METRIC_NAME));
-        assert_eq!(choose(|_| Err(Fault(26))), Err(Fault(26)), "a conflict is not a lack");
+        let lacks = choice.lacks().unwrap();
+        for words in [
+            "tensor activity (sm__pipe_tensor_cycles_active_v2.avg",
+            "DRAM bandwidth (dram__bytes_read.sum.pct_of_peak_sustained_elapsed and dram__bytes_write",
+            ", or dram__bytes_read.sum and dram__bytes_write.sum: does not fit the one pass)",
+            "PCIe bytes (pcie__read_bytes.sum and pcie__write_bytes.sum: no such metric)",
+        ] {
+            assert!(lacks.contains(words), "{words:?} is not in {lacks:?}");
+        }
+        assert!(!lacks.contains("SM "), "{lacks}");
+        assert_eq!(choose(chip("nowhere", "nothing")).unwrap().lacks(), None);
+    }
+
+    #[test]
+    fn a_chip_with_none_gives_none_and_a_conflict_is_not_a_lack() {
+        let none = choose(chip("__", "nothing")).unwrap();
+        assert_eq!((none.metrics.len(), none.missing.len()), (0, WANTED.len()));
+        assert_eq!(choose(|_| Err(Fault(26))), Err(Fault(26)));
     }
 
     #[test]

@@ -18,7 +18,6 @@ use std::ffi::{CStr, c_char};
 use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
 use std::ptr::null_mut;
-use std::rc::Rc;
 
 use cudarc::cupti::sys as cupti;
 use libloading::os::unix::{self, RTLD_GLOBAL, RTLD_LOCAL, RTLD_NOW};
@@ -161,17 +160,20 @@ const _: () = {
 const SET_CONFIG: usize = size!(CUpti_PmSampling_SetConfig_Params, hwBufferAppendMode: u32);
 const DECODE: usize = size!(CUpti_PmSampling_DecodeData_Params, overflow: u8);
 
-/// An open library. It stays open for the life of the process: neither it nor the driver's can be closed safely.
+/// An open library. It stays open for the life of the process: once it or the driver's was started, whether that went
+/// well or not, neither can be closed safely.
 #[derive(Debug)]
 pub(super) struct Library {
     cuda: Cuda,
     cupti: Cupti,
+    cuda_path: PathBuf,
+    path: PathBuf,
     _open: ManuallyDrop<Vec<unix::Library>>,
 }
 
 impl Library {
-    /// Opens the driver's CUDA library and CUPTI, and starts both. Makes no context.
-    pub(super) fn open(cuda_path: &Path, path: &Path) -> Result<Rc<Self>, OpenError> {
+    /// Opens the driver's CUDA library and CUPTI, and starts neither. If anything is missing, all is closed again.
+    pub(super) fn open(cuda_path: &Path, path: &Path) -> Result<Self, OpenError> {
         // Everybody's, so that CUPTI finds this one by its name, wherever it is.
         let cuda_library = load(cuda_path, RTLD_GLOBAL)?;
         let cuda = Cuda::look_up(&cuda_library, cuda_path)?;
@@ -186,21 +188,27 @@ impl Library {
         let cupti_library = load(path, RTLD_LOCAL)?;
         let cupti = Cupti::look_up(&cupti_library, path)?;
         open.push(cupti_library);
-        let start = |fault| OpenError::Start { path: path.to_owned(), fault };
         let mut version = 0;
         // SAFETY: as argued at the head of this module; the pointer is a local's.
-        Fault::check(unsafe { (cupti.cuptiGetVersion)(&raw mut version) }).map_err(start)?;
+        let answer = Fault::check(unsafe { (cupti.cuptiGetVersion)(&raw mut version) });
+        answer.map_err(|fault| OpenError::Start { path: path.to_owned(), fault })?;
         if version < OLDEST {
             return Err(OpenError::Version { path: path.to_owned(), version });
         }
+        let (cuda_path, path) = (cuda_path.to_owned(), path.to_owned());
+        Ok(Self { cuda, cupti, cuda_path, path, _open: ManuallyDrop::new(open) })
+    }
+
+    /// Starts the driver's CUDA library and CUPTI. Makes no context. What fails may be tried again.
+    pub(super) fn start(&self) -> Result<(), OpenError> {
         // SAFETY: as argued at the head of this module; 0 is the only value of the flags.
-        let status = unsafe { (cuda.cuInit)(0) };
+        let status = unsafe { (self.cuda.cuInit)(0) };
         if status != 0 {
-            return Err(OpenError::Driver { path: cuda_path.to_owned(), status });
+            return Err(OpenError::Driver { path: self.cuda_path.clone(), status });
         }
         let mut params = cupti::CUpti_Profiler_Initialize_Params { structSize: 16, pPriv: null_mut() };
-        call(cupti.cuptiProfilerInitialize, &mut params).map_err(start)?;
-        Ok(Rc::new(Self { cuda, cupti, _open: ManuallyDrop::new(open) }))
+        let answer = call(self.cupti.cuptiProfilerInitialize, &mut params);
+        answer.map_err(|fault| OpenError::Start { path: self.path.clone(), fault })
     }
 
     /// The PCI bus ids of the devices that CUDA shows to this process, by ordinal.

@@ -33,9 +33,10 @@ impl Gpu {
     }
 
     /// Has its monitor's samples collected; what is collected waits for the next reading.
-    pub(crate) fn collect(&mut self, collect: impl FnOnce(&mut Samples, Option<Peak>) -> Result<(), String>) {
+    /// It gives what is missing.
+    pub(crate) fn collect(&mut self, collect: impl FnOnce(&mut Samples, Option<Peak>) -> Option<String>) {
         let Some(samples) = self.samples.as_mut() else { return };
-        self.unsampled = collect(samples, self.peak).err().map(|why| format!("PM sampling: {why}"));
+        self.unsampled = collect(samples, self.peak).map(|why| format!("PM sampling: {why}"));
     }
 
     /// Gives a stretch the SM figures of the monitor, if that is the authority. None stand in for what it does not

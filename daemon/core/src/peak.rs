@@ -29,8 +29,8 @@ pub type Peaks = Vec<(String, Stated)>;
 pub enum Origin {
     /// The configuration.
     Configuration,
-    /// NVIDIA's data sheet of this name.
-    DataSheet(&'static str),
+    /// The built-in table, which was written after NVIDIA's data sheet of this name: from memory, and partly checked.
+    BuiltIn(&'static str),
     /// The driver's width of the memory's bus and highest clock, at two transfers a cycle.
     Driver,
 }
@@ -40,15 +40,15 @@ impl Origin {
     pub const fn label(self) -> &'static str {
         match self {
             Self::Configuration => "configuration",
-            Self::DataSheet(_) => "data_sheet",
+            Self::BuiltIn(_) => "built_in",
             Self::Driver => "driver",
         }
     }
 
-    /// Which document it is; empty if it is none.
+    /// Which document it was written after; empty if after none.
     pub const fn document(self) -> &'static str {
         match self {
-            Self::DataSheet(name) => name,
+            Self::BuiltIn(name) => name,
             Self::Configuration | Self::Driver => "",
         }
     }
@@ -70,7 +70,7 @@ pub fn dram(stated: &[(String, Stated)], model: &str, bus: Option<MemoryBus>) ->
         return Some(Peak { rate, origin: Origin::Configuration });
     }
     if let Some(row) = table::of(model) {
-        return Some(Peak { rate: row.dram(), origin: Origin::DataSheet(row.source) });
+        return Some(Peak { rate: row.dram(), origin: Origin::BuiltIn(row.source) });
     }
     let rate = bus.and_then(MemoryBus::bandwidth)?;
     Some(Peak { rate, origin: Origin::Driver })
@@ -83,7 +83,7 @@ pub fn tensor(stated: &[(String, Stated)], model: &str) -> Option<Peak> {
         return Some(Peak { rate, origin: Origin::Configuration });
     }
     let row = table::of(model)?;
-    Some(Peak { rate: row.tensor()?, origin: Origin::DataSheet(row.source) })
+    Some(Peak { rate: row.tensor()?, origin: Origin::BuiltIn(row.source) })
 }
 
 #[cfg(test)]
@@ -102,13 +102,13 @@ mod tests {
     }
 
     #[test]
-    fn the_configuration_goes_before_the_data_sheet_and_that_before_the_driver() {
+    fn the_configuration_goes_before_the_table_and_that_before_the_driver() {
         let (model, bus) = ("NVIDIA H100 80GB HBM3", Some(MemoryBus { clock_mhz: 1, bits: 512 }));
         let of = |peak: Option<Peak>| peak.map(|peak| (peak.rate, peak.origin.label())).unwrap();
         assert_eq!(of(dram(&stated("H100", Some(7), None), model, bus)), (7, "configuration"));
         assert_eq!(of(tensor(&stated("H100", None, Some(9)), model)), (9, "configuration"));
         let only_tensor = stated("H100", None, Some(9));
-        assert_eq!(of(dram(&only_tensor, model, bus)), (3_350_000_000_000, "data_sheet"));
+        assert_eq!(of(dram(&only_tensor, model, bus)), (3_350_000_000_000, "built_in"));
         assert_eq!(of(dram(&only_tensor, "NVIDIA Z9000", bus)), (128_000_000, "driver"));
         assert_eq!(tensor(&stated("H100", None, Some(9)), "NVIDIA Z9000"), None, "another model");
     }

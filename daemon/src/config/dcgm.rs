@@ -16,13 +16,14 @@ const USUAL: u32 = 6;
 pub(super) fn read(section: &mut Section<'_>, options: &mut Option<DcgmOptions>) -> bool {
     let (mut url, mut period, mut timeout) = (None, None, None);
     let mut interval = Duration::from_secs(30);
-    let mut most = None;
-    section.read(&["url", "interval", "period", "timeout", "max_bytes"], |section, key| match key {
+    let (mut most, mut ratios) = (None, false);
+    section.read(&["url", "interval", "period", "timeout", "max_bytes", "scale"], |section, key| match key {
         "url" => section.set_some(key, &mut url, endpoint),
         "interval" => section.set(key, &mut interval, long),
         "period" => section.set_some(key, &mut period, values::period),
         "timeout" => section.set_some(key, &mut timeout, values::period),
         "max_bytes" => section.set_some(key, &mut most, values::bytes),
+        "scale" => section.set(key, &mut ratios, ratios_stated),
         _ => false,
     });
     section.require("url");
@@ -40,7 +41,7 @@ pub(super) fn read(section: &mut Section<'_>, options: &mut Option<DcgmOptions>)
         let defaults = DcgmOptions::new(url);
         let timeout = timeout.unwrap_or(defaults.timeout.min(period));
         let most = most.unwrap_or(defaults.most);
-        *options = Some(DcgmOptions { interval, period, timeout, most, ..defaults });
+        *options = Some(DcgmOptions { interval, period, timeout, most, ratios, ..defaults });
     }
     true
 }
@@ -53,4 +54,14 @@ fn endpoint(value: &DeValue<'_>) -> Result<Endpoint, String> {
 /// five minutes.
 fn long(value: &DeValue<'_>) -> Result<Duration, String> {
     values::duration(value, Duration::from_secs(2), Duration::from_mins(2)).map(Duration::from_nanos)
+}
+
+/// Whether the page is stated to be in ratios.
+fn ratios_stated(value: &DeValue<'_>) -> Result<bool, String> {
+    let wanted = "wants \"ratio\" (DCGM's own, from 0 to 1) or \"auto\"";
+    match &*values::text(value).map_err(|got| format!("{wanted}: {got}"))? {
+        "ratio" => Ok(true),
+        "auto" => Ok(false),
+        other => Err(format!("{wanted}, got {other:?}")),
+    }
 }

@@ -83,6 +83,7 @@ fn every_key_is_taken() {
         period = "2s"
         timeout = "1s"
         max_bytes = 1_048_576
+        scale = "ratio"
         [metrics]
         level = "minimal"
         [price]
@@ -122,6 +123,7 @@ fn every_key_is_taken() {
     assert_eq!(cupti.architectures, [Architecture::Ampere, Architecture::Hopper]);
     let dcgm = config.dcgm.unwrap();
     assert_eq!((dcgm.url.to_string().as_str(), dcgm.most), ("http://127.0.0.1:9401/m", 1 << 20));
+    assert!(dcgm.ratios);
     assert_eq!([dcgm.interval, dcgm.period, dcgm.timeout].map(|it| it.as_secs()), [10, 2, 1]);
     assert_eq!((config.node.as_str(), config.level), ("n1", Level::Minimal));
     let settings = config.settings;
@@ -239,6 +241,7 @@ fn an_exporter_is_read_only_if_its_address_is_given_and_several_times_an_interva
         ("url = \"http://h\"\nmax_bytes = 65536.5", "from 65536 to 268435456"),
         ("url = \"http://h\"\nmax_bytes = \"1M\"", "from 65536 to 268435456"),
         ("url = \"http://h\"\nenabled = true", "unknown key `enabled` in [dcgm]"),
+        ("url = \"http://h\"\nscale = \"percent\"", "4:9 `scale` in [dcgm]: wants \"ratio\""),
     ] {
         let found = problems(&format!("\n[dcgm]\n{text}\n"));
         assert!(found.len() == 1 && found[0].contains(wants), "{text}: {found:?}");

@@ -17,10 +17,7 @@ const MARKS: [RangeInclusive<f64>; 3] = [
 ];
 
 /// Ratios may exceed 1 by as much as rounding and the counters' own skew, and no more.
-const ONE: f64 = 1.005;
-
-/// A ratio above 1 up to this is a percentage: DCGM has none in these families, but whoever rewrites a page may.
-const HUNDRED: f64 = 100.5;
+pub(super) const ONE: f64 = 1.005;
 
 /// Bytes a second of 16 lanes of a PCIe that is two generations off.
 const FASTEST: f64 = 1e12;
@@ -37,8 +34,6 @@ pub(super) struct Figures {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Left {
     pub discarded: BTreeMap<Discard, u64>,
-    /// Some ratio is on the scale of percentages.
-    pub percent: bool,
     /// Series of one field differ.
     pub several: bool,
 }
@@ -123,7 +118,6 @@ fn ratio(shown: Shown, left: &mut Left) -> Option<Ppb> {
     if (0.0..=ONE).contains(&value) {
         return whole(value.min(1.0) * 1e9).and_then(|parts| u32::try_from(parts).ok()).and_then(Ppb::new);
     }
-    left.percent |= (ONE..=HUNDRED).contains(&value);
     left.out(Discard::Range);
     None
 }
@@ -181,16 +175,6 @@ mod tests {
                 assert_eq!((figures, left.discarded), (Figures::default(), [(reason, 1)].into()), "{value}");
             }
         }
-    }
-
-    #[test]
-    fn a_percentage_is_told_from_a_value_that_is_wrong() {
-        let percent = |value| with(Field::SmOccupied, value).1.percent;
-        assert_eq!(
-            [0.5, 1.0, 1.2, 37.0, 100.0, 101.0, -1.0].map(percent),
-            [false, false, true, true, true, false, false]
-        );
-        assert!(!with(Field::PcieReceive, 37.0).1.percent, "these are bytes");
     }
 
     #[test]

@@ -10,7 +10,7 @@
 //! options  where it is read and how often       follow   one device's values over time → averages with an interval
 //! fetch    one page: deadline, bounds           source   which device is whose, when it is read, what is said of it
 //! page     bytes → values by device             gaps     what is missing, in words
-//! figures  values → figures: units, marks, scale
+//! figures  values → figures: units, marks       scale    whether ratios are ratios, or percentages
 //! ```
 
 mod fetch;
@@ -19,6 +19,7 @@ mod follow;
 mod gaps;
 mod options;
 mod page;
+mod scale;
 mod source;
 
 #[cfg(test)]

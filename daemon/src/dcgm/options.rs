@@ -18,6 +18,8 @@ pub struct DcgmOptions {
     pub timeout: Duration,
     /// Bytes of the page.
     pub most: u64,
+    /// Whether its ratios are known to be from 0 to 1, as DCGM gives them. Otherwise its pages have to show it.
+    pub ratios: bool,
 }
 
 impl DcgmOptions {
@@ -29,6 +31,7 @@ impl DcgmOptions {
             period: Duration::from_secs(5),
             timeout: Duration::from_secs(2),
             most: 16 << 20,
+            ratios: false,
         }
     }
 }

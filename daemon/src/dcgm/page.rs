@@ -31,14 +31,16 @@ pub(super) enum Field {
     Energy,
     /// Power, which does so nearly always.
     Power,
+    /// Utilisation by the driver, in percent, of the last second at most.
+    Utilisation,
 }
 
 impl Field {
     /// How many there are.
-    pub(super) const COUNT: usize = Self::Power as usize + 1;
+    pub(super) const COUNT: usize = Self::Utilisation as usize + 1;
 
     /// The families, by their names before and since DCGM 4.6.
-    const NAMES: [(&str, Self); 14] = [
+    const NAMES: [(&str, Self); 15] = [
         ("DCGM_FI_PROF_GR_ENGINE_ACTIVE", Self::Engine),
         ("DCGM_FI_PROF_GR_ENGINE_UTIL_RATIO", Self::Engine),
         ("DCGM_FI_PROF_SM_ACTIVE", Self::SmActive),
@@ -53,6 +55,7 @@ impl Field {
         ("DCGM_FI_PROF_PCIE_TX_BYTES", Self::PcieTransmit),
         ("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", Self::Energy),
         ("DCGM_FI_DEV_POWER_USAGE", Self::Power),
+        ("DCGM_FI_DEV_GPU_UTIL", Self::Utilisation),
     ];
 
     fn named(name: &str) -> Option<Self> {

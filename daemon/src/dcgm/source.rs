@@ -16,14 +16,13 @@ use super::follow::{Beat, Follow, Manner, Pace};
 use super::gaps::{Gap, Gaps};
 use super::options::DcgmOptions;
 use super::page::{Field, Page, Place, Shown, parse};
+use super::scale::{Known, Scale};
 use crate::clock;
 
 /// The longest from one try to the next.
 const LONGEST: Duration = Duration::from_mins(1);
 /// How much later than it was due a look may be, whatever the period.
 const SLACK: u64 = SECOND / 2;
-/// For how long a page is not believed on which a ratio was a percentage: small ones look like ratios.
-const DOUBTED: u64 = 600 * SECOND;
 
 /// Reads a neighbouring exporter's page, for the GPUs of which it is the authority.
 #[derive(Debug)]
@@ -37,14 +36,15 @@ pub struct DcgmSource {
     /// When the page was looked at last.
     looked: Option<MonoNs>,
     followed: BTreeMap<DeviceId, Follow>,
-    /// When a ratio was a percentage.
-    percent: Option<MonoNs>,
+    /// Whether its ratios are ratios.
+    scale: Scale,
     gaps: Gaps,
 }
 
 impl DcgmSource {
     /// A source that has asked nothing yet, and is told what GPUs there are by `inventories`.
     pub fn new(options: DcgmOptions, inventories: Receiver<Inventory>) -> Self {
+        let scale = Scale::new(options.ratios);
         Self {
             options,
             inventories,
@@ -53,7 +53,7 @@ impl DcgmSource {
             failed: None,
             looked: None,
             followed: BTreeMap::new(),
-            percent: None,
+            scale,
             gaps: Gaps::default(),
         }
     }
@@ -101,6 +101,7 @@ impl DcgmSource {
             Err(fault) => {
                 let failures = self.failed.as_ref().map_or(0, |(_, failures)| *failures).saturating_add(1);
                 self.failed = Some((fault, failures));
+                self.scale.forget();
             }
         }
     }
@@ -143,15 +144,23 @@ impl DcgmSource {
             own.insert(device, (figures, beat));
         }
         self.missing(page, foreign, &own, &mut gaps);
-        if left.percent {
-            self.percent = Some(now);
-        }
-        if self.percent.is_some_and(|at| now.since(at) < DOUBTED) {
-            gaps.say(
-                "a ratio is above 1, so these are percentages, and small ones cannot be told from ratios: nothing of \
-                 the page is taken for ten minutes; have it show DCGM_FI_PROF_… as DCGM gives them, from 0 to 1",
-            );
-            own.clear();
+        self.scale.look(page);
+        match self.scale.known() {
+            Some(Known::Ratios) => {}
+            Some(Known::Percentages) => {
+                gaps.say(
+                    "a ratio is far above 1, so these are percentages, and small ones cannot be told from ratios: nothing \
+                     of the page is taken until the exporter is started anew; have it show DCGM_FI_PROF_… as DCGM gives \
+                     them, from 0 to 1",
+                );
+                own.clear();
+            }
+            None if own.values().all(|(figures, _)| figures.is_empty() || figures.is_idle()) => {}
+            None => gaps.say(
+                "nothing has shown yet whether its ratios are from 0 to 1 or percentages, so those above 0 are not taken: \
+                 three collections running of an engine at 1, or at 0.05 or more beside a DCGM_FI_DEV_GPU_UTIL of 10 or \
+                 more, settle it, or [dcgm] scale = \"ratio\"",
+            ),
         }
         self.follow(own, now, &mut gaps, out);
         out.extend(left.discarded.into_iter().map(|(reason, count)| Fact::Discarded { reason, count }));
@@ -221,6 +230,11 @@ impl DcgmSource {
                 Manner::Silent => gaps.of(Gap::Silent, name(&device)),
                 Manner::Hasty => gaps.of(Gap::Hasty, name(&device)),
             }
+            // Nothing is nothing on every scale, and bytes are bytes.
+            let sure = self.scale.known() == Some(Known::Ratios);
+            let believed =
+                |figures: Figures| if sure || figures.is_idle() { figures } else { figures.traffic() };
+            let complete = complete.map(|(during, figures)| (during, believed(figures)));
             let Some((during, figures)) = complete.filter(|(_, figures)| !figures.is_empty()) else {
                 continue;
             };
@@ -325,7 +339,7 @@ fn judge(shown: &[Shown; Field::COUNT], device: &DeviceId, left: &mut Left, gaps
     for (reason, count) in own.discarded {
         *left.discarded.entry(reason).or_default() += count;
     }
-    left.percent |= own.percent;
+
     let gap = if own.several {
         Some(Gap::Several)
     } else if figures.conflict() {

@@ -3,6 +3,7 @@
 mod exporter;
 mod fetching;
 mod pages;
+mod scales;
 mod times;
 
 use std::sync::mpsc::{Sender, channel};
@@ -14,6 +15,7 @@ use warpmeter_core::identity::{GpuId, MigId};
 use warpmeter_core::inventory::{Authority, Counter, Gpu, Instance, Inventory, Mig};
 use warpmeter_core::time::{MonoNs, SECOND};
 
+use super::fetch::Fault;
 use super::{DcgmOptions, DcgmSource, Endpoint};
 
 /// The page of an exporter with the default counters and those of SMs: a T4 that two pods share, an A100, and an A100
@@ -61,12 +63,23 @@ struct Desk {
 }
 
 impl Desk {
+    /// An exporter that is known to give ratios.
     fn new(gpus: &[Gpu], interval: u64, period: u64) -> Self {
+        Self::with(gpus, interval, period, true)
+    }
+
+    /// One of which nothing is known.
+    fn unknown(gpus: &[Gpu]) -> Self {
+        Self::with(gpus, 30 * SECOND, 5 * SECOND, false)
+    }
+
+    fn with(gpus: &[Gpu], interval: u64, period: u64, ratios: bool) -> Self {
         let url = Endpoint::parse("http://127.0.0.1:1").unwrap();
         let options = DcgmOptions {
             interval: Duration::from_nanos(interval),
             period: Duration::from_nanos(period),
             timeout: Duration::from_millis(1),
+            ratios,
             ..DcgmOptions::new(url)
         };
         let (told, inventories) = channel();
@@ -84,6 +97,12 @@ impl Desk {
     /// The page shows this at `now`.
     fn look(&mut self, page: &str, now: u64) {
         self.source.round(Ok(Bytes::copy_from_slice(page.as_bytes())), MonoNs(now), &mut self.facts);
+    }
+
+    /// The page cannot be read at `now`.
+    fn fail(&mut self, now: u64) {
+        let fault = Fault::Start(std::io::Error::other("a test"));
+        self.source.round(Err(fault), MonoNs(now), &mut self.facts);
     }
 
     fn health(&self) -> Health {

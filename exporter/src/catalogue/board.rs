@@ -67,7 +67,7 @@ const FAMILIES: &[Family] = &[
         Unit::Info,
         Level::Standard,
         &["gpu_uuid", "peak", "origin", "source"],
-        "Who says what a peak (dram, tensor) is: the configuration, a data_sheet, or the driver.",
+        "Who says what a peak (dram, tensor) is: the configuration, the table that is built_in (written after the data sheet in source), or the driver.",
         |view, rows| {
             for gpu in view.gpus.iter().filter(|gpu| gpu.up) {
                 for (name, peak) in [("dram", gpu.dram_peak), ("tensor", gpu.tensor_peak)] {

@@ -249,6 +249,8 @@ const fn model_code(model: Model) -> u32 {
         Model::H100 => 0,
         Model::A100 => 1,
         Model::T4 => 2,
+        Model::L40S => 3,
+        Model::Gtx1650 => 4,
     }
 }
 
@@ -258,7 +260,9 @@ impl Device {
         match self.model {
             0 => Model::H100.preset(),
             1 => Model::A100.preset(),
-            _ => Model::T4.preset(),
+            2 => Model::T4.preset(),
+            3 => Model::L40S.preset(),
+            _ => Model::Gtx1650.preset(),
         }
     }
 }

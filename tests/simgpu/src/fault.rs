@@ -72,9 +72,10 @@ fn record(fault: &Fault, zero: u64) -> Result<FaultRecord, Error> {
     let missing = |what| Error::Invalid(format!("fault {:?}: `{what}` is missing", fault.kind));
     let name = || fault.function.as_deref().map(hash).ok_or_else(|| missing("function"));
     let arg = match fault.kind {
-        FaultKind::Xid | FaultKind::CuptiError | FaultKind::CuptiVersion => {
+        FaultKind::Xid | FaultKind::CudaError | FaultKind::CuptiError | FaultKind::CuptiVersion => {
             fault.code.map(u64::from).ok_or_else(|| missing("code"))?
         }
+        FaultKind::CuptiOverflow => fault.code.map_or(0, u64::from),
         FaultKind::GpmMetricError => fault.metric.map(u64::from).ok_or_else(|| missing("metric"))?,
         FaultKind::NotSupported | FaultKind::MissingSymbol => name()?,
         FaultKind::Lost
@@ -84,7 +85,6 @@ fn record(fault: &Fault, zero: u64) -> Result<FaultRecord, Error> {
         | FaultKind::StuckZero
         | FaultKind::Reload
         | FaultKind::Late
-        | FaultKind::CuptiOverflow
         | FaultKind::CuptiHang
         | FaultKind::CuptiCrash => 0,
     };
@@ -94,7 +94,13 @@ fn record(fault: &Fault, zero: u64) -> Result<FaultRecord, Error> {
         }
         Ok(())
     };
-    let coded = [FaultKind::Xid, FaultKind::CuptiError, FaultKind::CuptiVersion];
+    let coded = [
+        FaultKind::Xid,
+        FaultKind::CudaError,
+        FaultKind::CuptiError,
+        FaultKind::CuptiOverflow,
+        FaultKind::CuptiVersion,
+    ];
     allowed(fault.code.is_some(), &coded, "code")?;
     allowed(fault.count.is_some(), &[FaultKind::Xid], "count")?;
     allowed(fault.metric.is_some(), &[FaultKind::GpmMetricError], "metric")?;

@@ -11,6 +11,11 @@ pub enum Model {
     A100,
     /// Tesla T4: neither.
     T4,
+    /// NVIDIA L40S, of Ada: neither.
+    L40S,
+    /// NVIDIA GeForce GTX 1650: neither, and no tensor pipes.
+    #[serde(rename = "GTX 1650")]
+    Gtx1650,
 }
 
 /// What does not change about a model.
@@ -18,6 +23,8 @@ pub enum Model {
 pub struct Preset {
     /// Product name, as NVML reports it.
     pub name: &'static str,
+    /// The name of its chip, as CUPTI has it.
+    pub chip: &'static str,
     /// Memory capacity.
     pub memory_mib: u64,
     /// Streaming multiprocessors.
@@ -38,6 +45,8 @@ pub struct Preset {
     pub sm_clock_mhz: u32,
     /// Memory clock.
     pub mem_clock_mhz: u32,
+    /// Width of the memory's bus, in bits.
+    pub memory_bits: u32,
     /// Whether GPM counters exist.
     pub gpm: bool,
     /// Whether the device can be divided by MIG.
@@ -94,6 +103,7 @@ impl Model {
         match self {
             Self::H100 => Preset {
                 name: "NVIDIA H100 80GB HBM3",
+                chip: "GH100",
                 memory_mib: 81_559,
                 sms: 132,
                 warps_per_sm: 64,
@@ -104,6 +114,7 @@ impl Model {
                 brand: 14,
                 sm_clock_mhz: 1980,
                 mem_clock_mhz: 2619,
+                memory_bits: 5120,
                 gpm: true,
                 mig: true,
                 pci_id: 0x2330_10de,
@@ -113,6 +124,7 @@ impl Model {
             },
             Self::A100 => Preset {
                 name: "NVIDIA A100-SXM4-80GB",
+                chip: "GA100",
                 memory_mib: 81_920,
                 sms: 108,
                 warps_per_sm: 64,
@@ -123,6 +135,7 @@ impl Model {
                 brand: 14,
                 sm_clock_mhz: 1410,
                 mem_clock_mhz: 1593,
+                memory_bits: 5120,
                 gpm: false,
                 mig: true,
                 pci_id: 0x20b2_10de,
@@ -132,6 +145,7 @@ impl Model {
             },
             Self::T4 => Preset {
                 name: "Tesla T4",
+                chip: "TU104",
                 memory_mib: 15_360,
                 sms: 40,
                 warps_per_sm: 32,
@@ -142,9 +156,52 @@ impl Model {
                 brand: 2,
                 sm_clock_mhz: 1590,
                 mem_clock_mhz: 5000,
+                memory_bits: 256,
                 gpm: false,
                 mig: false,
                 pci_id: 0x1eb8_10de,
+                pcie_gen: 3,
+                nvlinks: 0,
+                slices: &[],
+            },
+            Self::L40S => Preset {
+                name: "NVIDIA L40S",
+                chip: "AD102",
+                memory_mib: 46_068,
+                sms: 142,
+                warps_per_sm: 48,
+                idle_w: 35,
+                max_w: 350,
+                capability: (8, 9),
+                architecture: 8,
+                brand: 14,
+                sm_clock_mhz: 2520,
+                mem_clock_mhz: 9001,
+                memory_bits: 384,
+                gpm: false,
+                mig: false,
+                pci_id: 0x26b9_10de,
+                pcie_gen: 4,
+                nvlinks: 0,
+                slices: &[],
+            },
+            Self::Gtx1650 => Preset {
+                name: "NVIDIA GeForce GTX 1650",
+                chip: "TU117",
+                memory_mib: 4096,
+                sms: 14,
+                warps_per_sm: 32,
+                idle_w: 5,
+                max_w: 75,
+                capability: (7, 5),
+                architecture: 6,
+                brand: 5,
+                sm_clock_mhz: 1665,
+                mem_clock_mhz: 4001,
+                memory_bits: 128,
+                gpm: false,
+                mig: false,
+                pci_id: 0x1f82_10de,
                 pcie_gen: 3,
                 nvlinks: 0,
                 slices: &[],

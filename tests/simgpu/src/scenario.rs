@@ -128,7 +128,7 @@ pub struct Fault {
     pub until_s: Option<f64>,
     /// Duration, in place of `until_s`.
     pub for_s: Option<f64>,
-    /// `xid`, `cupti_error`, `cupti_version`: the code.
+    /// `xid`, `cuda_error`, `cupti_error`, `cupti_version`: the code. `cupti_overflow`: what decodings give from then on.
     pub code: Option<u32>,
     /// `xid`: how many in a row (1 when absent).
     pub count: Option<u32>,
@@ -172,6 +172,8 @@ pub enum FaultKind {
     CuptiHang,
     /// A process that calls for the performance monitor aborts.
     CuptiCrash,
+    /// `cuInit` gives a CUDA code.
+    CudaError,
     /// The CUPTI library calls itself by another version.
     CuptiVersion,
 }
@@ -196,6 +198,7 @@ impl FaultKind {
             Self::CuptiHang => 14,
             Self::CuptiCrash => 15,
             Self::CuptiVersion => 16,
+            Self::CudaError => 17,
         }
     }
 }

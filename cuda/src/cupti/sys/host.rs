@@ -46,7 +46,11 @@ impl Host {
             ppMetricNames: names.as_mut_ptr(),
             numMetrics: names.len(),
         };
-        call(calls.cuptiProfilerHostConfigAddMetrics, &mut add)?;
+        match call(calls.cuptiProfilerHostConfigAddMetrics, &mut add) {
+            // What CUPTI 12.8 gives for a name that the chip does not have; the header names another status.
+            Err(Fault::INVALID_PARAMETER) => return Err(Fault::INVALID_METRIC_NAME),
+            other => other?,
+        }
         let mut size = cupti::CUpti_Profiler_Host_GetConfigImageSize_Params {
             structSize: 32,
             pPriv: null_mut(),

@@ -40,7 +40,7 @@ pub(in crate::cupti) struct Sampling {
 /// How a decoding went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::cupti) struct Decoded {
-    /// Samples found no room in the hardware's buffer.
+    /// Samples found no room in the hardware's buffer. Nothing says that the monitor goes on after that.
     pub(in crate::cupti) overflow: bool,
     /// There are more to decode.
     pub(in crate::cupti) more: bool,
@@ -138,22 +138,26 @@ impl Sampling {
                 cupti::CUpti_PmSampling_DecodeStopReason::CUPTI_PM_SAMPLING_DECODE_STOP_REASON_OTHER,
             overflow: 0,
         };
-        match call(self.library.cupti.cuptiPmSamplingDecodeData, &mut decode) {
-            // So the header: records overflowed in the hardware's buffer.
-            Err(Fault::OUT_OF_MEMORY) => return Ok(Decoded { overflow: true, more: false }),
-            other => other?,
-        }
+        let overflow = match call(self.library.cupti.cuptiPmSamplingDecodeData, &mut decode) {
+            // So the header: records overflowed in the hardware's buffer. What had found room may be decoded.
+            Err(Fault::OUT_OF_MEMORY) => true,
+            other => other.map(|()| decode.overflow != 0)?,
+        };
         let reason = (&raw const decode.decodeStopReason).cast::<u32>();
         // SAFETY: a field of a local, read as the number that the library wrote, whether it has a name here or not.
         let reason = unsafe { reason.read() };
         let full =
             cupti::CUpti_PmSampling_DecodeStopReason::CUPTI_PM_SAMPLING_DECODE_STOP_REASON_COUNTER_DATA_FULL;
-        for index in 0..self.completed()? {
+        let completed = match self.completed() {
+            Err(_) if overflow => 0,
+            completed => completed?,
+        };
+        for index in 0..completed {
             let (start, end) = self.stretch(index)?;
             self.host.evaluate(&self.image, index, &mut self.names, &mut self.values)?;
             each(start, end, &self.values);
         }
-        Ok(Decoded { overflow: decode.overflow != 0, more: reason == full as u32 })
+        Ok(Decoded { overflow, more: reason == full as u32 })
     }
 
     fn completed(&self) -> Result<usize, Fault> {

@@ -1,4 +1,5 @@
-//! Peaks by product name, from NVIDIA's data sheets.
+//! Peaks by product name, after NVIDIA's data sheets: written down from memory, and compared with what others quote of
+//! the sheets for some products only (docs/roofline.md). So it is not called a sheet's figure.
 //!
 //! Bandwidth is the sheet's. The tensor rate is that of dense FP16 with FP32 accumulation; where a sheet gives it with
 //! sparsity only, half of that, as NVIDIA defines sparsity's gain. A sheet that gives neither leaves it out.

@@ -108,20 +108,6 @@ fn fields_that_are_commented_out_or_blank_are_said_to_be() {
 }
 
 #[test]
-fn percentages_are_never_taken_for_ratios_not_even_small_ones() {
-    let gpus = all();
-    let mut desk = Desk::new(&gpus, 30 * SECOND, 5 * SECOND);
-    let percent = PAGE.replace("} 0.874310", "} 87.4310");
-    for second in (0..500).step_by(5) {
-        // Later all are small enough to be ratios.
-        let small = PAGE.replace("} 0.312204", &format!("}} 0.3{:05}", second / 30));
-        desk.look(if second == 0 { &percent } else { &small }, (1000 + second) * SECOND);
-    }
-    assert_eq!(desk.averages(), []);
-    assert_says(&desk.health(), HealthState::Degraded, &["percentages"]);
-}
-
-#[test]
 fn pods_with_different_values_of_one_device_are_not_a_device() {
     let divided = PAGE.replacen("} 0.312204", "} 0.1", 1);
     assert_says(

@@ -51,7 +51,7 @@ pub(crate) fn init() -> Result<(), CuResult> {
     }
     let starting = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
     if RUNTIME.get().is_none() {
-        let made = Runtime::start().ok_or(NO_DEVICE)?;
+        let made = Runtime::start()?;
         RUNTIME.get_or_init(|| made).serve();
     }
     drop(starting);
@@ -76,17 +76,20 @@ extern "C" fn leave() {
 }
 
 impl Runtime {
-    fn start() -> Option<Self> {
-        let node: &'static Node = Box::leak(Box::new(Node::from_env()?));
+    fn start() -> Result<Self, CuResult> {
+        let node: &'static Node = Box::leak(Box::new(Node::from_env().ok_or(NO_DEVICE)?));
         let guard = node.lock();
         if guard.faulty(FaultKind::Late, None, guard.now).is_some() {
-            return None;
+            return Err(NO_DEVICE);
+        }
+        if let Some(fault) = guard.faulty(FaultKind::CudaError, None, guard.now) {
+            return Err(CuResult::try_from(fault.arg).unwrap_or(NO_DEVICE));
         }
         let wanted = std::env::var("CUDA_VISIBLE_DEVICES").ok();
         let visible = visible(&guard, wanted.as_deref());
         drop(guard);
         let control = File::open(node.dir().join("dev/nvidiactl")).ok();
-        Some(Self {
+        Ok(Self {
             node,
             process: Process::current(),
             visible,

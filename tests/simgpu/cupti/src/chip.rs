@@ -1,30 +1,35 @@
 //! What each chip's performance monitor can count, and how much of it in one pass.
 //!
-//! Names, and which of them fit together, as CUPTI 12.8's own host library has them for these chips.
+//! Names, and which of them fit together, as CUPTI 12.8's own host library has them for these chips, but for two: AD102,
+//! which has both forms of the tensor metric, is without the older, so that the newer is seen to be asked for; and TU117,
+//! which has no tensor pipes, is without any, so that a chip lacks one (really, GB100 has no PCIe bytes).
 
 use warpmeter_simgpu::layout::{Device, MonitorSample};
 
+/// The chips.
+pub(crate) const CHIPS: [&str; 5] = ["GH100", "GA100", "TU104", "AD102", "TU117"];
+
 /// The chip of a device.
 pub(crate) fn of(device: &Device) -> &'static str {
-    match device.preset().capability {
-        (9, _) => "GH100",
-        (8, _) => "GA100",
-        _ => "TU104",
-    }
+    device.preset().chip
 }
 
 /// Whether a chip exists.
 pub(crate) fn exists(chip: &str) -> bool {
-    matches!(chip, "GH100" | "GA100" | "TU104")
+    CHIPS.contains(&chip)
 }
 
 /// Whether the chip's monitor can be triggered by time; the others only by their own clock.
 pub(crate) fn has_time_trigger(chip: &str) -> bool {
-    chip == "GH100"
+    matches!(chip, "GH100" | "AD102")
+}
+
+fn is_turing(chip: &str) -> bool {
+    chip.starts_with("TU")
 }
 
 /// The metrics, by the number that stands for them in images.
-const METRICS: [&str; 9] = [
+const METRICS: [&str; 10] = [
     "sm__cycles_active.avg.pct_of_peak_sustained_elapsed",
     "sm__warps_active.avg.pct_of_peak_sustained_elapsed",
     "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed",
@@ -34,17 +39,29 @@ const METRICS: [&str; 9] = [
     "dram__bytes_write.sum",
     "pcie__read_bytes.sum",
     "pcie__write_bytes.sum",
+    "sm__pipe_tensor_cycles_active_v2.avg.pct_of_peak_sustained_elapsed",
 ];
 
-/// The number of a metric, if there is such a one.
-pub(crate) fn metric(name: &str) -> Option<u8> {
-    METRICS.iter().position(|known| *known == name).and_then(|at| u8::try_from(at).ok())
+/// The number of a metric, if the chip has such a one.
+pub(crate) fn metric(chip: &str, name: &str) -> Option<u8> {
+    let at = METRICS.iter().position(|known| *known == name)?;
+    let has = match at {
+        2 => !matches!(chip, "AD102" | "TU117"),
+        9 => chip == "AD102",
+        _ => true,
+    };
+    u8::try_from(at).ok().filter(|_| has)
 }
 
 /// How many passes a set of metrics takes.
 pub(crate) fn passes(chip: &str, metrics: &[u8]) -> usize {
     // Turing counts the memory's cycles and its bytes in different passes.
-    if chip == "TU104" && metrics.iter().any(|metric| matches!(metric, 3 | 4)) { 2 } else { 1 }
+    if is_turing(chip) && metrics.iter().any(|metric| matches!(metric, 3 | 4)) { 2 } else { 1 }
+}
+
+/// Whether a full buffer can lose its oldest samples instead of the newest.
+pub(crate) fn can_keep_latest(chip: &str) -> bool {
+    !is_turing(chip)
 }
 
 /// The value of a metric over a sample.
@@ -58,7 +75,7 @@ pub(crate) fn value(metric: u8, device: &Device, sample: &MonitorSample) -> Opti
     Some(match metric {
         0 => percent(sample.used.sm),
         1 => percent(sample.used.occupied),
-        2 => percent(sample.used.tensor),
+        2 | 9 => percent(sample.used.tensor),
         3 => dram * read,
         4 => dram * written,
         5 => bytes * read,
@@ -69,9 +86,8 @@ pub(crate) fn value(metric: u8, device: &Device, sample: &MonitorSample) -> Opti
     })
 }
 
-/// Bytes per second: two transfers a cycle over the whole bus, whose width is the one that NVML gives.
+/// Bytes per second: two transfers a cycle over the whole bus.
 fn peak(device: &Device) -> f64 {
     let preset = device.preset();
-    let bits = if preset.mig { 5120.0 } else { 256.0 };
-    2.0 * f64::from(preset.mem_clock_mhz) * 1e6 * bits / 8.0
+    2.0 * f64::from(preset.mem_clock_mhz) * 1e6 * f64::from(preset.memory_bits) / 8.0
 }

@@ -7,7 +7,7 @@ use cudarc::cupti::sys::{
     CUpti_Profiler_Host_Initialize_Params, CUpti_Profiler_Host_Object, CUpti_Profiler_Initialize_Params,
     CUpti_ProfilerType,
 };
-use warpmeter_simgpu::FaultKind;
+use warpmeter_simgpu::{FaultKind, Guard, hash};
 
 use crate::abi::{
     Answer, Code, INVALID_CHIP_NAME, INVALID_METRIC_NAME, INVALID_PARAMETER, NOT_SUPPORTED, bytes, code, get,
@@ -82,7 +82,15 @@ pub extern "C" fn cuptiProfilerHostConfigAddMetrics(
         let p = get(params, 40)?;
         let host = host(p.pHostObject)?;
         for name in texts(p.ppMetricNames, p.numMetrics)? {
-            host.config.metrics.push(chip::metric(name).ok_or(INVALID_METRIC_NAME)?);
+            let refused = |guard: &mut Guard<'_>| {
+                guard.faulty_for(FaultKind::NotSupported, None, hash(name), guard.now)
+            };
+            // Not the status that the header names for it: so does CUPTI 12.8.
+            let metric = chip::metric(&host.config.chip, name).ok_or(INVALID_PARAMETER)?;
+            if on_node(|guard| Ok(refused(guard)))? {
+                return Err(INVALID_PARAMETER);
+            }
+            host.config.metrics.push(metric);
         }
         Ok(())
     };
@@ -131,14 +139,14 @@ pub extern "C" fn cuptiProfilerHostEvaluateToGpuValues(
 ) -> Code {
     let evaluate = || {
         let p = get(params, 72)?;
-        host(p.pHostObject)?;
+        let host = host(p.pHostObject)?;
         let data = Data::read(&bytes(p.pCounterDataImage, p.counterDataImageSize)?)?;
         let sample = data.samples.get(p.rangeIndex).ok_or(INVALID_PARAMETER)?;
         let names = texts(p.ppMetricNames, p.numMetrics)?;
         on_node(|guard| {
             let garbage = guard.faulty(FaultKind::Garbage, Some(data.device), guard.now).is_some();
             for (at, name) in names.iter().enumerate() {
-                let metric = chip::metric(name).ok_or(INVALID_METRIC_NAME)?;
+                let metric = chip::metric(&host.config.chip, name).ok_or(INVALID_METRIC_NAME)?;
                 let value = chip::value(metric, &guard.device[data.device], sample);
                 let value = value.filter(|_| !garbage).unwrap_or(f64::NAN);
                 put(p.pMetricValues.wrapping_add(at), value)?;

@@ -17,7 +17,7 @@ use warpmeter_simgpu::{FaultKind, Process};
 
 use crate::abi::{
     Answer, Code, HARDWARE_BUSY, INVALID_METRIC_NAME, INVALID_OPERATION, INVALID_PARAMETER, NOT_SUPPORTED,
-    bytes, code, get, put, put_bytes, texts,
+    SUCCESS, bytes, code, get, put, put_bytes, texts,
 };
 use crate::chip;
 use crate::image::{self, Config, Data};
@@ -34,6 +34,8 @@ struct Sampling {
     device: usize,
     period: u64,
     room: u64,
+    /// What every decoding gives after an overflow; 0: they go on.
+    spoilt: Code,
 }
 
 /// All of this process, by the number that is their pointer.
@@ -65,7 +67,7 @@ pub extern "C" fn cuptiDeviceGetChipName(params: *mut CUpti_Device_GetChipName_P
         let at = device(p.deviceIndex)?;
         let chip = on_node(|guard| Ok(chip::of(&guard.device[at])))?;
         let names = NAMES.get_or_init(|| {
-            let known = ["GH100", "GA100", "TU104"];
+            let known = chip::CHIPS;
             known.into_iter().filter_map(|name| Some((name, CString::new(name).ok()?))).collect()
         });
         let name: Option<*const c_char> = names.get(chip).map(|name| name.as_ptr());
@@ -135,7 +137,7 @@ pub extern "C" fn cuptiPmSamplingSetConfig(params: *mut CUpti_PmSampling_SetConf
             let latest = CUpti_PmSampling_HardwareBuffer_AppendMode::CUPTI_PM_SAMPLING_HARDWARE_BUFFER_APPEND_MODE_KEEP_LATEST;
             if config.chip != chip
                 || chip::passes(chip, &config.metrics) != 1
-                || chip == "TU104" && p.hwBufferAppendMode == latest
+                || !chip::can_keep_latest(chip) && p.hwBufferAppendMode == latest
             {
                 return Err(NOT_SUPPORTED);
             }
@@ -196,8 +198,10 @@ pub extern "C" fn cuptiPmSamplingGetCounterDataSize(
 ) -> Code {
     let size = || {
         let mut p = get(params, 56)?;
-        sampling(p.pPmSamplingObject)?;
-        let known = texts(p.pMetricNames, p.numMetrics)?.into_iter().all(|name| chip::metric(name).is_some());
+        let device = sampling(p.pPmSamplingObject)?.device;
+        let chip = on_node(|guard| Ok(chip::of(&guard.device[device])))?;
+        let mut names = texts(p.pMetricNames, p.numMetrics)?.into_iter();
+        let known = names.all(|name| chip::metric(chip, name).is_some());
         if !known {
             return Err(INVALID_METRIC_NAME);
         }
@@ -225,13 +229,22 @@ pub extern "C" fn cuptiPmSamplingDecodeData(params: *mut CUpti_PmSampling_Decode
     let decode = || {
         let mut p = get(params, 45)?;
         let mut data = Data::read(&bytes(p.pCounterDataImage, p.counterDataImageSize)?)?;
-        let (samples, overflow) = on_own(p.pPmSamplingObject, |guard, sampling| {
+        let (samples, overflow, spoilt) = on_own(p.pPmSamplingObject, |guard, sampling| {
             let now = guard.now;
-            let forced = guard.faulty(FaultKind::CuptiOverflow, Some(sampling.device), now).is_some();
+            let forced = guard.faulty(FaultKind::CuptiOverflow, Some(sampling.device), now).map(|it| it.arg);
+            let code = forced.and_then(|arg| Code::try_from(arg).ok()).unwrap_or(SUCCESS);
             let room = data.room - data.samples.len();
             let (samples, lost) = guard.take_samples(sampling.device, room, now);
-            Ok((samples, lost || forced))
+            Ok((samples, lost || forced.is_some(), sampling.spoilt.max(code)))
         })?;
+        if spoilt != SUCCESS {
+            if let Some(sampling) = open().get_mut(&p.pPmSamplingObject.addr()) {
+                sampling.spoilt = spoilt;
+            }
+            p.overflow = 1;
+            put(params, p)?;
+            return Err(spoilt);
+        }
         data.samples.extend(samples);
         let full = data.samples.len() == data.room;
         p.decodeStopReason = if full {

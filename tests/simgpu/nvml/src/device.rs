@@ -43,11 +43,11 @@ device_calls! {
     };
     nvmlDeviceGetNumGpuCores(cores: *mut c_uint) |v| {
         v.physical()?;
-        put(cores, v.device().sms * if v.device().preset().capability.0 >= 9 { 128 } else { 64 })
+        put(cores, v.device().sms * if v.device().preset().capability >= (8, 6) { 128 } else { 64 })
     };
     nvmlDeviceGetMemoryBusWidth(width: *mut c_uint) |v| {
         v.physical()?;
-        put(width, if v.device().preset().mig { 5120 } else { 256 })
+        put(width, v.device().preset().memory_bits)
     };
     nvmlDeviceGetPciInfo(pci: *mut nvmlPciInfo_t) |v| pci_info(v, pci);
     nvmlDeviceGetPciInfo_v2(pci: *mut nvmlPciInfo_t) |v| pci_info(v, pci);
