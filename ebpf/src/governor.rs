@@ -43,7 +43,8 @@ impl Governor {
         for (tgid, record) in processes {
             found.insert(*tgid, (record.calls, 0));
         }
-        for (tid, record) in tasks.iter().filter(|(_, record)| record.flags & task::CALLER != 0) {
+        let calling = |record: &Task| record.flags & task::CALLER != 0 && !record.has_ended();
+        for (tid, record) in tasks.iter().filter(|(_, record)| calling(record)) {
             let (calls, threads) = found.entry(record.tgid).or_default();
             plus(calls, &record.calls);
             let all = sum(&record.calls);
@@ -185,7 +186,8 @@ mod tests {
         let tasks = [(8, thread([1, 2, 3, 4])), (9, thread([1, 0, 0, 0])), (10, Task { tgid: 7, ..zero() })];
         let first = governor.count(&tasks, &[(7, process)]);
         assert_eq!(first[&7], ([7, 2, 3, 5], 2));
-        let tasks = [(8, thread([2, 2, 3, 4])), (9, thread([1, 0, 0, 0]))];
+        let ends = Task { flags: task::CALLER | task::ENDED, ..thread([5, 0, 0, 1]) };
+        let tasks = [(8, thread([2, 2, 3, 4])), (9, thread([1, 0, 0, 0])), (11, ends)];
         assert_eq!(governor.count(&tasks, &[(7, process)])[&7], ([8, 2, 3, 5], 1));
     }
 }

@@ -62,6 +62,9 @@ pub const OFFSETS: &[Offset] = &[
     required("SOCKET_SK", "socket", &["sk"]),
     required("SOCK_FAMILY", "sock", &["__sk_common.skc_family"]),
     required("SOCK_BACKLOG", "sock", &["sk_max_ack_backlog"]),
+    // What a file is that is in no directory.
+    optional("FILE_DENTRY", "file", &["f_path.dentry"]),
+    optional("DENTRY_NAME", "dentry", &["d_name.name"]),
     // Which of its files a wait in `epoll_wait` was for.
     optional("EP_READY", "eventpoll", &["rdllist"]),
     optional("ITEM_READY", "epitem", &["rdllink"]),

@@ -7,8 +7,8 @@
 //!
 //! | map | key → value | made by | removed by |
 //! |---|---|---|---|
-//! | `TRACKED` | array of pages of [`PAGE`] bytes, one byte per thread id: 1 if its switches count; user space maps it | loader, fork, exec, first CUDA call | exit, loader |
-//! | `TASKS` | thread id → [`Task`] | the thread's first switch-out or CUDA call | exit, loader |
+//! | `TRACKED` | array of pages of [`PAGE`] bytes, one byte per thread id: 1 if its switches count; user space maps it | loader, fork, exec, first CUDA call | its last switch, loader |
+//! | `TASKS` | thread id → [`Task`] | the thread's first switch-out or CUDA call | its last switch, exec, loader |
 //! | `PROCESSES` | process id → [`Process`] | loader (before it attaches), fork, first task | loader |
 //! | `USES` | [`UseKey`] → [`Use`] | first enqueue or synchronisation | loader |
 //! | `GAPS` | [`GapKey`] → [`GapSum`] | first such gap | loader |
@@ -16,7 +16,7 @@
 //! | `EVENTS` | [`Handle`] → [`Event`] | record | destruction, age (LRU) |
 //! | `CONTEXTS` | [`Handle`] of a context → device ordinal (u32) | creation or retaining | destruction, loader |
 //! | `UUIDS` | [`UuidKey`] → 16 bytes | `cuDeviceGetUuid` | loader |
-//! | `HISTORIES` | thread id → [`History`] | the thread's switches | age (LRU) |
+//! | `HISTORIES` | thread id → [`History`] | the thread's switches and wakers | its last switch, exec, age (LRU) |
 //! | `WAKES` | [`WakeKey`] → [`WakeSum`] | wake-ups | loader, age (LRU) |
 //! | `MOMENT` | array of one u64: the time of the last snapshot | loader, before it cuts gaps | |
 //! | `DROPS` | per-CPU array of u64 by [`mod@drop`] | | |
@@ -28,7 +28,8 @@
 //!    ends them explains the rest. For every key of `USES` run the program [`program::FLUSH`] once
 //!    (`BPF_PROG_TEST_RUN`, context of three u64: process, slot, `m`): the open gap's part up to `m` goes to `GAPS`.
 //! 2. Read `GAPS` and `USES`, then `TASKS` and `PROCESSES`; [`Task::at`] gives a thread's sums at `m`, and for a
-//!    thread in a call `m − call_began` is the part of its wait so far.
+//!    thread in a call `m − call_began` is the part of its wait so far. One that [`Task::has_ended`] is left out: what it
+//!    did is in `PROCESSES`.
 //! 3. Subtract the snapshot before. What comes out negative (a call or a wait that ended between two reads) is 0, and
 //!    the deficit is taken from what comes next.
 #![no_std]

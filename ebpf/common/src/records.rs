@@ -15,6 +15,8 @@ pub mod task {
     pub const CALLER: u32 = 1;
     /// Between a synchronising call's entry and its return, counted in `Use::waiting`.
     pub const WAITING: u32 = 2;
+    /// Ends: what it did is part of its process's sums. What it still does counts for nobody but those whom it wakes.
+    pub const ENDED: u32 = 4;
 }
 
 /// Bits of [`Process::flags`].
@@ -106,6 +108,17 @@ pub struct Task {
     /// Since when it is at what it hands over next to a thread that waits for it: since it is followed, last did so, or
     /// was given something to do by another thread.
     pub begun: u64,
+    /// When the record was made.
+    pub made: u64,
+    /// Nanoseconds of waits for the files of one set that a timeout ended, since another end of such a wait or a CUDA call:
+    /// the wait goes on, and who ends it says for what it was. In `sums` they are `timed_out_as`.
+    pub timed_out: u64,
+    /// When the first of them began.
+    pub timed_out_since: u64,
+    /// The set: the number of the `epoll` file, and one.
+    pub timed_out_in: u32,
+    /// [`doing::POLL`] if the last wait of such turned out to be for a thread or the network, else [`doing::TIMER`].
+    pub timed_out_as: u32,
     /// How many probed calls it made, by [`crate::kind`].
     pub calls: [u64; kind::COUNT],
 }
@@ -123,6 +136,12 @@ pub mod scope {
 }
 
 impl Task {
+    /// Whether what it did is part of its process's sums.
+    #[inline(always)]
+    pub const fn has_ended(&self) -> bool {
+        self.flags & task::ENDED != 0
+    }
+
     /// What the thread had done by `now`, the running interval included, and how long it had been in the driver.
     /// A wait that has just ended counts as what it was, although some of it may later turn out to be `CPU_WAIT`:
     /// between two snapshots one class can fall by what `CPU_WAIT` rises. `wakes`: whether wake-ups are followed, see
@@ -434,7 +453,7 @@ macro_rules! sizes {
 }
 
 sizes! {
-    Task = 424;
+    Task = 456;
     Point = 52;
     History = 2100;
     WakeKey = 8;

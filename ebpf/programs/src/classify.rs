@@ -7,9 +7,9 @@ use warpmeter_ebpf_common::doing;
 use crate::call;
 use crate::gaps::log2;
 use crate::globals::{
-    EP_READY, FDT_FD, FDT_MAX, FILE_INODE, FILE_PRIVATE, FILES_FDT, INODE_MODE, INODE_SB, ITEM_FILE,
-    ITEM_READY, SB_MAGIC, SOCK_BACKLOG, SOCK_FAMILY, SOCKET_SK, TASK_FILES, TASK_IOWAIT, TASK_IOWAIT_BIT,
-    TASK_MEMSTALL, TASK_MEMSTALL_BIT,
+    DENTRY_NAME, EP_READY, FDT_FD, FDT_MAX, FILE_DENTRY, FILE_INODE, FILE_PRIVATE, FILES_FDT, INODE_MODE,
+    INODE_SB, ITEM_FILE, ITEM_READY, SB_MAGIC, SOCK_BACKLOG, SOCK_FAMILY, SOCKET_SK, TASK_FILES, TASK_IOWAIT,
+    TASK_IOWAIT_BIT, TASK_MEMSTALL, TASK_MEMSTALL_BIT,
 };
 
 /// Places in `pt_regs` of x86-64.
@@ -279,13 +279,24 @@ fn known_else_poll(class: u32) -> u32 {
     if class == doing::UNKNOWN { doing::POLL } else { class }
 }
 
+/// Whether a system call waits for the files of a set that the kernel keeps.
+#[inline(always)]
+fn is_epoll(number: i64) -> bool {
+    matches!(number, number::EPOLL_WAIT | number::EPOLL_PWAIT | number::EPOLL_PWAIT2)
+}
+
+/// A number of the set of files that a system call waits for, of those that its thread waits for; 0 if it has none. `first`
+/// is the call's first argument.
+#[inline(always)]
+pub fn set(number: i64, first: u64) -> u32 {
+    if is_epoll(number) { (first as u32).wrapping_add(1) } else { 0 }
+}
+
 /// The class of a wait in `epoll_wait` that is over, by the first file that is ready; [`doing::POLL`] if it cannot be
 /// told, and for other system calls. `number` and `first` are the call's.
 #[inline(always)]
 pub fn ready(task: *const u8, number: i64, first: u64) -> u32 {
-    if !matches!(number, number::EPOLL_WAIT | number::EPOLL_PWAIT | number::EPOLL_PWAIT2)
-        || ITEM_FILE.load() == 0
-    {
+    if !is_epoll(number) || ITEM_FILE.load() == 0 {
         return doing::POLL;
     }
     let set = pointer(open_file(task, first), FILE_PRIVATE.load());
@@ -334,10 +345,39 @@ fn of_file(file: *const u8, disk: u32) -> u32 {
         S_IFSOCK => socket(pointer(file, FILE_PRIVATE.load())),
         S_IFIFO => doing::LOCK,
         S_IFBLK => disk,
-        S_IFREG | S_IFDIR => {
-            let magic = read::<u64>(pointer(inode, INODE_SB.load()), SB_MAGIC.load());
-            if is_remote(magic) { doing::NETWORK } else { disk }
+        kind @ (NONE | S_IFREG | S_IFDIR) => {
+            match read::<u64>(pointer(inode, INODE_SB.load()), SB_MAGIC.load()) {
+                ANONYMOUS => anonymous(file),
+                PROCESSES => doing::LOCK,
+                _ if kind == NONE => doing::UNKNOWN,
+                magic if is_remote(magic) => doing::NETWORK,
+                _ => disk,
+            }
         }
+        _ => doing::UNKNOWN,
+    }
+}
+
+/// Files that are in no directory have no type, or in some kernels (6.16, later ones of 6.12) that of regular ones.
+const NONE: u16 = 0;
+/// Their file system, of linux/magic.h.
+const ANONYMOUS: u64 = 0x0904_1934;
+/// That of processes as files (since 6.9), of linux/magic.h.
+const PROCESSES: u64 = 0x5049_4446;
+
+/// The class of a wait for a file that is in no directory, by the name that the kernel gives it. A function of its own, for
+/// the size of the programs.
+#[inline(never)]
+fn anonymous(file: *const u8) -> u32 {
+    const EVENT: u64 = u64::from_le_bytes(*b"[eventfd");
+    const TIMER: u64 = u64::from_le_bytes(*b"[timerfd");
+    const PROCESS: u64 = u64::from_le_bytes(*b"[pidfd]\0");
+    if FILE_DENTRY.load() == 0 {
+        return doing::UNKNOWN;
+    }
+    match read::<u64>(pointer(pointer(file, FILE_DENTRY.load()), DENTRY_NAME.load()), 0) {
+        EVENT | PROCESS => doing::LOCK,
+        TIMER => doing::TIMER,
         _ => doing::UNKNOWN,
     }
 }

@@ -35,7 +35,7 @@ fn cut(key: &UseKey, now: u64) {
     let seen = unsafe { &mut *seen };
     let task = TASKS.get_ptr_mut(&tid).filter(|task| {
         // SAFETY: a value of the map.
-        unsafe { (**task).tgid == key.tgid && (*using).mark < now }
+        unsafe { (**task).tgid == key.tgid && !(**task).has_ended() && (*using).mark < now }
     });
     let Some(task) = task else {
         seen.ended = u64::MAX;

@@ -156,6 +156,7 @@ pub fn mark(using: *mut Use, task: &mut Task, tid: u32, now: u64) {
     task.mark = now;
     task.at_mark = task.sums;
     task.owed = 0;
+    task.timed_out = 0;
     mark_use(using, task, tid);
 }
 

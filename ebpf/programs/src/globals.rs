@@ -30,6 +30,8 @@ globals!(
     FDT_FD,
     FILE_INODE,
     FILE_PRIVATE,
+    FILE_DENTRY,
+    DENTRY_NAME,
     INODE_MODE,
     INODE_SB,
     SB_MAGIC,

@@ -36,7 +36,9 @@ fn add(tid: u32, task: &Task, now: u64) {
             history
         }
     };
-    // SAFETY: a value of the map. The thread's switches and its wakers write it, one at a time.
+    // SAFETY: a value of the map, which one at a time writes: the CPU that the thread leaves, before it says what the thread
+    // waits for; then who wakes it, of whom the kernel lets one at it, and who does nothing before that is said; then the
+    // CPU that it gets, which it does not get before the waker is done.
     let history = unsafe { &mut *history };
     let at = units(now);
     for level in 0..LEVELS {
@@ -74,8 +76,12 @@ pub fn mix(tid: u32, task: &Task, length: u64, now: u64, mix: &mut Mix) {
     }
     let runs = if task.call == 0 { doing::CPU as usize } else { doing::COUNT };
     mix[runs] += now.saturating_sub(task.since);
-    // Without one it has not left its CPU since it is followed: all that it ever did is this.
-    if let Some(history) = HISTORIES.get_ptr(&tid) {
+    // All that it did since it is followed is this if that is hardly longer, or if it has not left its CPU: no points are as
+    // good, and they reach back half a second only.
+    let followed = now.saturating_sub(task.made);
+    if followed > length + length / 8
+        && let Some(history) = HISTORIES.get_ptr(&tid)
+    {
         // SAFETY: a value of the map.
         since(unsafe { &*history }, units(length), units(now), mix);
     }

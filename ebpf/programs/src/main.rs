@@ -23,6 +23,7 @@ mod state;
 mod swap;
 mod switch;
 mod tasks;
+mod timeouts;
 mod told;
 mod wake;
 

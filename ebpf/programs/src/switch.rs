@@ -27,6 +27,9 @@ pub fn member<T: Default + Copy, const BTF: bool>(task: *const u8, offset: u32) 
     }
 }
 
+/// TASK_DEAD: the task runs no more.
+const DEAD: u32 = 0x80;
+
 #[inline(always)]
 fn switched<const BTF: bool>(
     ctx: &impl EbpfContext,
@@ -42,10 +45,12 @@ fn switched<const BTF: bool>(
         return;
     }
     let now = tasks::now();
-    if leaves {
+    let state = if leaves && !preempted { state() } else { 0 };
+    if state & DEAD != 0 {
+        tasks::bury(prev_tid);
+    } else if leaves {
         ran(run::SWITCHES);
-        let state = state();
-        let doing = if preempted || state == 0 { doing::CPU_WAIT } else { waits::<BTF>(ctx, prev, state) };
+        let doing = if state == 0 { doing::CPU_WAIT } else { waits::<BTF>(ctx, prev, state) };
         let delay =
             if TASK_RUN_DELAY.load() == 0 { 0 } else { member::<u64, BTF>(prev, TASK_RUN_DELAY.load()) };
         if let Some(task) = TASKS.get_ptr_mut(&prev_tid) {
@@ -55,6 +60,7 @@ fn switched<const BTF: bool>(
             if WAKES_SEEN.load() != 0 {
                 history::note(prev_tid, task, now);
             }
+            tasks::does(task, doing);
         } else {
             let tgid: u32 = member::<_, BTF>(prev, TASK_TGID.load());
             if tasks::is_crowded(tgid) {

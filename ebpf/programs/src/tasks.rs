@@ -9,7 +9,7 @@ use warpmeter_ebpf_common::{NESTED, Process, Task, UNKNOWN_SLOT, UseKey, doing, 
 
 use crate::atomic;
 use crate::globals::{RETURNS, SWITCHES, TASK_RUN_DELAY};
-use crate::maps::{PROCESSES, TASKS, USES, dropped, track};
+use crate::maps::{HISTORIES, PROCESSES, TASKS, USES, dropped, track};
 
 static NO_TASK: Task = Task {
     tgid: 0,
@@ -43,6 +43,11 @@ static NO_TASK: Task = Task {
     owed_since: 0,
     noted: 0,
     begun: 0,
+    made: 0,
+    timed_out: 0,
+    timed_out_since: 0,
+    timed_out_in: 0,
+    timed_out_as: doing::TIMER,
     calls: [0; kind::COUNT],
 };
 
@@ -94,6 +99,8 @@ pub fn create(tid: u32, tgid: u32, doing: u32, run_delay: u64, now: u64) -> Opti
         track(tid, 0);
         return None;
     }
+    // What another thread did that had this number, or this one when it ran another program, is not this record's past.
+    let _ = HISTORIES.remove(&tid);
     let task = TASKS.get_ptr_mut(&tid)?;
     // SAFETY: a value of the map.
     let task = unsafe { &mut *task };
@@ -102,6 +109,7 @@ pub fn create(tid: u32, tgid: u32, doing: u32, run_delay: u64, now: u64) -> Opti
     task.since = now;
     task.mark = now;
     task.begun = now;
+    task.made = now;
     task.run_delay = run_delay;
     track(tid, 1);
     Some(task)
@@ -136,12 +144,12 @@ pub fn caller(id: u64, call: u32, now: u64) -> Option<&'static mut Task> {
     Some(task)
 }
 
-/// The last wait becomes part of the sums: what of it was waiting for a CPU is known now.
+/// The last wait becomes part of the sums: what of it was waiting for a CPU is known now. Gives how long the rest was.
 #[inline(always)]
-pub fn settle(task: &mut Task, run_delay: u64) {
+pub fn settle(task: &mut Task, run_delay: u64) -> u64 {
     let waited = task.waited;
     if waited == 0 {
-        return;
+        return 0;
     }
     task.waited = 0;
     let mut delayed = 0;
@@ -154,6 +162,7 @@ pub fn settle(task: &mut Task, run_delay: u64) {
     }
     task.run_delay = run_delay;
     add(task, task.waited_doing, waited - delayed);
+    waited - delayed
 }
 
 /// Adds to a class.
@@ -195,15 +204,15 @@ fn current_run_delay() -> u64 {
 /// first of them: a packet is taken in, a page is mapped, and what comes next was awaited all along.
 const PIECE: u64 = 100_000;
 
-/// The thread leaves its CPU.
+/// The thread leaves its CPU to do `doing`, which [`does`] says of it when all else is written.
 #[inline(always)]
 pub fn leave(task: &mut Task, doing: u32, run_delay: u64, now: u64) {
     let length = now.saturating_sub(task.since);
+    let waited = settle(task, run_delay);
     let piece = doing == task.waited_doing
         && matches!(doing, doing::DISK_READ | doing::DISK_WRITE | doing::NETWORK | doing::MEMORY)
         && length <= PIECE
-        && length <= task.waited;
-    settle(task, run_delay);
+        && length <= waited;
     if task.call == 0 {
         add(task, if piece { doing } else { task.doing }, length);
     } else {
@@ -223,7 +232,11 @@ pub fn leave(task: &mut Task, doing: u32, run_delay: u64, now: u64) {
     }
     task.since = now;
     task.run_delay = run_delay;
-    // Last: who wakes it looks at this first.
+}
+
+/// What the thread does from now on. Who wakes it looks at this first: its record and its history are the waker's then.
+#[inline(always)]
+pub fn does(task: &mut Task, doing: u32) {
     // SAFETY: a word of the value.
     unsafe { write_volatile(&raw mut task.doing, doing) };
 }
@@ -253,6 +266,7 @@ pub fn is_crowded(tgid: u32) -> bool {
 #[inline(always)]
 pub fn replaced(tid: u32, old: u32, tgid: u32, now: u64) {
     end(old, false, now);
+    bury(old);
     if let Some(owner) = PROCESSES.get_ptr_mut(&tgid) {
         // SAFETY: a value of the map, of the process that runs.
         unsafe {
@@ -281,38 +295,66 @@ fn forget_contexts(tgid: u32, slot: u32) {
     }
 }
 
-/// The thread ends: what it did becomes its process's. `last`: its process ends with it.
+/// The thread ends: what it did becomes its process's. `last`: its process ends with it. Its record stays until its last
+/// switch: the kernel wakes those that wait for its end in between, and what they waited for is what it did.
 #[inline(always)]
 pub fn end(tid: u32, last: bool, now: u64) {
-    track(tid, 0);
-    let Some(task) = TASKS.get_ptr_mut(&tid) else { return };
+    let Some(task) = TASKS.get_ptr_mut(&tid) else {
+        track(tid, 0);
+        return;
+    };
     // SAFETY: a value of the map, of the thread that runs.
     let task = unsafe { &mut *task };
-    advance(task, now);
-    if let Some(process) = PROCESSES.get_ptr_mut(&task.tgid) {
-        for at in 0..doing::COUNT {
-            let spent = task.sums[at];
-            if spent == 0 {
-                continue;
-            }
-            // SAFETY: a value of the map.
-            let sum = unsafe {
-                if task.flags & task::CALLER == 0 {
-                    &raw mut (*process).others[at]
-                } else {
-                    &raw mut (*process).callers[at]
-                }
-            };
-            atomic::add(sum, spent);
+    let process = PROCESSES.get_ptr_mut(&task.tgid);
+    // What a thread did that ended, and whose number this one has taken, is its process's already.
+    if !task.has_ended() {
+        advance(task, now);
+        task.call = 0;
+        if let Some(process) = process {
+            hand_over(task, process);
         }
-        for at in 0..kind::COUNT {
-            // SAFETY: as above.
-            atomic::add(unsafe { &raw mut (*process).calls[at] }, task.calls[at]);
-        }
-        if last {
-            // SAFETY: as above.
-            unsafe { (*process).ended = now };
-        }
+        // Last: who reads the thread's record and then its process's finds what it did in one of them at least.
+        // SAFETY: a word of the value.
+        unsafe { write_volatile(&raw mut task.flags, task.flags | task::ENDED) };
     }
+    if last && let Some(process) = process {
+        // SAFETY: a value of the map.
+        unsafe { (*process).ended = now };
+    }
+}
+
+#[inline(always)]
+fn hand_over(task: &Task, process: *mut Process) {
+    for at in 0..doing::COUNT {
+        let spent = task.sums[at];
+        if spent == 0 {
+            continue;
+        }
+        // SAFETY: a value of the map.
+        let sum = unsafe {
+            if task.flags & task::CALLER == 0 {
+                &raw mut (*process).others[at]
+            } else {
+                &raw mut (*process).callers[at]
+            }
+        };
+        atomic::add(sum, spent);
+    }
+    for at in 0..kind::COUNT {
+        // SAFETY: as above.
+        atomic::add(unsafe { &raw mut (*process).calls[at] }, task.calls[at]);
+    }
+}
+
+/// A thread that has ended runs no more. Not if it has got the number of one that took its own to replace the program: then
+/// the record is that one's, which goes on.
+#[inline(always)]
+pub fn bury(tid: u32) {
+    // SAFETY: a value of the map.
+    if TASKS.get_ptr(&tid).is_some_and(|task| unsafe { !(*task).has_ended() }) {
+        return;
+    }
+    track(tid, 0);
     let _ = TASKS.remove(&tid);
+    let _ = HISTORIES.remove(&tid);
 }

@@ -14,7 +14,7 @@ use crate::globals::{STACK_REGS, TASK_PID, TASK_STACK};
 use crate::history;
 use crate::maps::{MIX, MOMENT, TASKS, WAKES, forget, ran, tracked};
 use crate::switch::{member, registers};
-use crate::{atomic, tasks};
+use crate::{atomic, tasks, timeouts};
 
 static NO_WAKES: WakeSum = WakeSum { count: 0, doings: [0; doing::COUNT] };
 
@@ -48,10 +48,13 @@ fn woken<const BTF: bool>(sleeper: *const u8, context: *const core::ffi::c_void)
         Some(known) => {
             // SAFETY: a value of the map, of the thread that runs.
             let known = unsafe { &mut *known };
-            let number: u64 = read(registers::<BTF>(sleeper), ORIG_AX);
+            let regs = registers::<BTF>(sleeper);
+            let number: u64 = read(regs, ORIG_AX);
             if classify::is_futex(number as i64) {
                 // It may be a lock: what its holder did before it had that held nobody up.
                 known.begun = 0;
+            } else if waits == doing::POLL {
+                timeouts::owe(task, classify::set(number as i64, read(regs, DI)), known.begun, began);
             }
             pass_on(task, known, waker, began, now);
             known.begun = now;
@@ -59,10 +62,16 @@ fn woken<const BTF: bool>(sleeper: *const u8, context: *const core::ffi::c_void)
         None if waits == doing::POLL => {
             let regs = registers::<BTF>(sleeper);
             let number: u64 = read(regs, ORIG_AX);
-            let class = classify::ready(sleeper, number as i64, read(regs, DI));
-            tasks::add(task, class, now.saturating_sub(began));
+            let first: u64 = read(regs, DI);
+            let class = classify::ready(sleeper, number as i64, first);
+            timeouts::ended(task, classify::set(number as i64, first), class, began, now);
         }
-        None if by_thread => tasks::add(task, doing::LOCK, now.saturating_sub(began)),
+        None if by_thread => {
+            // What timeouts cut was for the same.
+            let owed = task.owed;
+            task.sums[doing::POLL as usize] = task.sums[doing::POLL as usize].saturating_sub(owed);
+            tasks::add(task, doing::LOCK, now.saturating_sub(began) + owed);
+        }
         None => {
             // A timeout.
             let length = now.saturating_sub(began);
@@ -75,6 +84,7 @@ fn woken<const BTF: bool>(sleeper: *const u8, context: *const core::ffi::c_void)
     }
     if by_thread {
         task.begun = now;
+        task.owed = 0;
     }
     task.since = now;
     task.doing = doing::CPU_WAIT;
@@ -88,6 +98,9 @@ fn cut(task: &mut Task, now: u64) -> u64 {
     let moment = MOMENT.get_ptr(0).map_or(0, |moment| unsafe { read_volatile(moment) });
     if task.owed_since < moment {
         task.owed = 0;
+    }
+    if task.timed_out_since < moment {
+        task.timed_out = 0;
     }
     if moment <= task.since || moment >= now {
         return task.since;
@@ -117,6 +130,7 @@ fn is_thread<const BTF: bool>(context: *const core::ffi::c_void) -> bool {
 fn pass_on(task: &mut Task, waker: &Task, waker_tid: u32, began: u64, now: u64) {
     let mut began = began;
     let mut length = now.saturating_sub(began);
+    let by_clock = task.doing == doing::POLL && task.owed != 0;
     if task.owed != 0 {
         began = task.owed_since;
         length += task.owed;
@@ -131,12 +145,18 @@ fn pass_on(task: &mut Task, waker: &Task, waker_tid: u32, began: u64, now: u64) 
     }
     let span = now.saturating_sub(began).min(LONGEST);
     history::mix(waker_tid, waker, span, now, mix);
-    // Who waits for a thread that sleeps by the clock waits for that thread: nobody knows of any work to come.
-    mix[doing::LOCK as usize] += mix[doing::TIMER as usize];
-    mix[doing::TIMER as usize] = 0;
+    // Who waits for a thread that sleeps by the clock waits for that thread: nobody knows of any work to come. Unless it
+    // sleeps by the clock itself meanwhile.
+    if !by_clock {
+        mix[doing::LOCK as usize] += mix[doing::TIMER as usize];
+        mix[doing::TIMER as usize] = 0;
+    }
     let mut total = 0;
     for weight in mix.iter() {
         total += *weight;
+    }
+    if by_clock && mix[doing::TIMER as usize] > total / 2 {
+        task.timed_out_as = doing::TIMER;
     }
     let key = WakeKey { sleeper: task.tgid, waker: waker.tgid };
     let sum = match WAKES.get_ptr_mut(&key) {

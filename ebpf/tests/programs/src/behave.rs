@@ -1,9 +1,9 @@
 //! Threads of known behaviour. When time is up, a line says of each its id, its name and when it was made.
 
 use std::fs::File;
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
-use std::os::fd::AsRawFd as _;
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -105,6 +105,47 @@ fn children() {
     }
 }
 
+/// Waits for a child of its own by a file that stands for it.
+fn pidfd() {
+    while goes_on() {
+        let mut child = std::process::Command::new("/bin/sleep").arg("0.05").spawn().unwrap();
+        // SAFETY: no precondition.
+        let file = unsafe { libc::syscall(libc::SYS_pidfd_open, child.id(), 0) };
+        // SAFETY: a fresh descriptor, owned by nobody else.
+        let file = unsafe { OwnedFd::from_raw_fd(i32::try_from(file).unwrap()) };
+        poll(&mut [libc::pollfd { fd: file.as_raw_fd(), events: libc::POLLIN, revents: 0 }], -1);
+        child.wait().unwrap();
+    }
+}
+
+/// A file that counts events, for whoever writes to it and whoever reads from it.
+fn eventfd() -> File {
+    // SAFETY: no precondition.
+    let file = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) };
+    // SAFETY: a fresh descriptor, owned by nobody else.
+    unsafe { File::from_raw_fd(file) }
+}
+
+/// A file that can be read once in a period.
+fn timerfd() -> File {
+    let period = libc::timespec { tv_sec: 0, tv_nsec: PERIOD.subsec_nanos().into() };
+    let often = libc::itimerspec { it_interval: period, it_value: period };
+    // SAFETY: no precondition.
+    let file = unsafe { libc::timerfd_create(libc::CLOCK_MONOTONIC, libc::TFD_CLOEXEC) };
+    // SAFETY: valid values; the old ones are not wanted.
+    assert_eq!(unsafe { libc::timerfd_settime(file, 0, &raw const often, std::ptr::null_mut()) }, 0);
+    // SAFETY: a fresh descriptor, owned by nobody else.
+    unsafe { File::from_raw_fd(file) }
+}
+
+/// Reads the number of events, or of periods, since it was read last.
+fn count(mut from: File) {
+    let mut number = [0; 8];
+    while goes_on() {
+        from.read_exact(&mut number).unwrap();
+    }
+}
+
 type Body = Box<dyn FnOnce() + Send>;
 
 /// Runs all of them for so many seconds; `spinners` of them compete for CPUs.
@@ -126,6 +167,8 @@ pub fn run(seconds: f64, directory: &Path, spinners: u32) {
     let (mut feed_in, mut feed_out) = (outbound.try_clone().unwrap(), inbound.try_clone().unwrap());
     let (mut pipe_feed, pipe) = new_pipe();
     let (local, mut local_feed) = UnixStream::pair().unwrap();
+    let events = eventfd();
+    let mut event_feed = events.try_clone().unwrap();
     let lock = Arc::new(Mutex::new(()));
     let held = Arc::clone(&lock);
 
@@ -137,6 +180,7 @@ pub fn run(seconds: f64, directory: &Path, spinners: u32) {
             quiet(feed_out.write_all(b"x"));
             quiet(pipe_feed.write_all(b"x"));
             quiet(local_feed.write_all(b"x"));
+            quiet(event_feed.write_all(&1_u64.to_ne_bytes()));
             quiet(TcpStream::connect(address).map(drop));
         }
         let both = std::net::Shutdown::Both;
@@ -144,6 +188,7 @@ pub fn run(seconds: f64, directory: &Path, spinners: u32) {
         quiet(feed_in.shutdown(both));
         quiet(feed_out.shutdown(both));
         quiet(local_feed.shutdown(both));
+        quiet(event_feed.write_all(&1_u64.to_ne_bytes()));
     });
     let read_from = data.clone();
     let mut plan: Vec<(&str, Body)> = vec![
@@ -182,6 +227,9 @@ pub fn run(seconds: f64, directory: &Path, spinners: u32) {
             }),
         ),
         ("children", Box::new(children)),
+        ("pidfd", Box::new(pidfd)),
+        ("eventfd", Box::new(move || count(events))),
+        ("timerfd", Box::new(|| count(timerfd()))),
         ("epoll", Box::new(epoll)),
         (
             "poll",
@@ -236,7 +284,6 @@ pub fn run(seconds: f64, directory: &Path, spinners: u32) {
 
 /// A pipe: the end to write to, and the end to read from.
 pub(crate) fn new_pipe() -> (File, File) {
-    use std::os::fd::FromRawFd as _;
     let mut ends = [0; 2];
     // SAFETY: room for two descriptors.
     assert_eq!(unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) }, 0);

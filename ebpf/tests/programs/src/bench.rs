@@ -241,12 +241,18 @@ fn each(times: u32, clock: fn() -> u64, mut operation: impl FnMut()) -> f64 {
 }
 
 /// To the last CPU, so that both sides of a switch share one.
-fn pin() {
+pub(crate) fn pin() {
+    // SAFETY: no precondition.
+    let last = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) } - 1;
+    pin_to(usize::try_from(last).unwrap());
+}
+
+/// To one CPU.
+pub(crate) fn pin_to(cpu: usize) {
     // SAFETY: a set of CPUs that lives through the call.
     unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
-        let last = libc::sysconf(libc::_SC_NPROCESSORS_ONLN) - 1;
-        libc::CPU_SET(usize::try_from(last).unwrap(), &mut set);
+        libc::CPU_SET(cpu, &mut set);
         libc::sched_setaffinity(0, size_of_val(&set), &raw const set);
     }
 }

@@ -5,6 +5,8 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd as _;
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
@@ -48,7 +50,7 @@ impl Account {
 }
 
 /// Computes for so many milliseconds of this thread's own time.
-fn compute(milliseconds: u64) {
+pub fn compute(milliseconds: u64) {
     let began = cpu_time();
     let until = began + u64::try_from(self::milliseconds(milliseconds).as_nanos()).unwrap();
     while cpu_time() < until {
@@ -109,6 +111,43 @@ fn process(mut work: impl FnMut()) -> (File, File) {
     (to, from)
 }
 
+/// A process that does `work` and ends.
+fn ending(work: impl FnOnce()) -> libc::pid_t {
+    // SAFETY: the child uses only what it has made itself and what it was given; it ends without unwinding.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        work();
+        // SAFETY: no precondition.
+        unsafe { libc::_exit(0) };
+    }
+    child
+}
+
+/// Waits for a process to end.
+fn reap(child: libc::pid_t) {
+    // SAFETY: no status is wanted.
+    assert_eq!(unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) }, child);
+}
+
+/// This program, as one that computes for so many milliseconds and ends.
+fn computing(milliseconds: u64) -> Command {
+    let mut program = Command::new(std::env::current_exe().unwrap());
+    program.args(["compute", &milliseconds.to_string()]);
+    program
+}
+
+/// Adds the time on a CPU of programs that have ended.
+fn account_for_programs() {
+    // SAFETY: a structure of integers.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: a valid place.
+    unsafe { libc::getrusage(libc::RUSAGE_CHILDREN, &raw mut usage) };
+    for time in [usage.ru_utime, usage.ru_stime] {
+        let nanoseconds = time.tv_sec * 1_000_000_000 + time.tv_usec * 1000;
+        Account::shared().0[0].fetch_add(u64::try_from(nanoseconds).unwrap(), Ordering::Relaxed);
+    }
+}
+
 /// A worker thread that does `work` for each message and answers with one.
 fn thread(mut work: impl FnMut() + Send + 'static) -> (Sender<()>, Receiver<()>) {
     let ((to, orders), (answers, from)) = (channel(), channel());
@@ -123,6 +162,7 @@ fn thread(mut work: impl FnMut() + Send + 'static) -> (Sender<()>, Receiver<()>)
     (to, from)
 }
 
+/// Waits so often for a file, if it is one, or for so many milliseconds, if they are not negative.
 fn epoll_wait(file: i32, timeout: i32, rounds: u64, mut between: impl FnMut()) {
     // SAFETY: descriptors that live, and events that fit.
     unsafe {
@@ -135,6 +175,20 @@ fn epoll_wait(file: i32, timeout: i32, rounds: u64, mut between: impl FnMut()) {
             libc::epoll_wait(set, &raw mut event, 1, timeout);
             between();
         }
+        libc::close(set);
+    }
+}
+
+/// The same until the file is ready, with a timeout of so many milliseconds.
+fn epoll_wait_with_timeouts(file: i32, milliseconds: u64) {
+    let timeout = i32::try_from(self::milliseconds(milliseconds).as_millis()).unwrap();
+    // SAFETY: descriptors that live, and events that fit.
+    unsafe {
+        let set = libc::epoll_create1(0);
+        let mut event = libc::epoll_event { events: 1, u64: 0 };
+        libc::epoll_ctl(set, libc::EPOLL_CTL_ADD, file, &raw mut event);
+        while libc::epoll_wait(set, &raw mut event, 1, timeout) == 0 {}
+        libc::close(set);
     }
 }
 
@@ -144,6 +198,7 @@ pub fn run(name: &str) {
     println!("sleeper {}", tid());
     let (began, on_cpu) = (now(), cpu_time());
     let mut byte = [0];
+    let wait = i32::try_from(milliseconds(4).as_millis()).unwrap();
     match name {
         "computing-process" => {
             let (mut to, mut from) = process(|| compute(8));
@@ -217,6 +272,65 @@ pub fn run(name: &str) {
                 drop(pair.0.lock().unwrap());
             }
         }
+        // Who ends wakes those that wait for its end.
+        "process-until-it-ends" => {
+            let mut far = Far::new(12);
+            for _ in 0..rounds() {
+                reap(ending(|| {
+                    far.ask();
+                    compute(6);
+                }));
+            }
+        }
+        // It takes longer than points in time reach back.
+        "long-process-until-it-ends" => {
+            let mut far = Far::new(600);
+            reap(ending(|| {
+                far.ask();
+                compute(500);
+            }));
+        }
+        "thread-until-it-ends" => {
+            for _ in 0..rounds() {
+                std::thread::spawn(|| compute(8)).join().unwrap();
+            }
+        }
+        // Its files are closed when it ends, and not before.
+        "output-until-its-end" => {
+            let mut far = Far::new(12);
+            for _ in 0..rounds() {
+                let (to, mut from) = new_pipe();
+                let child = ending(|| {
+                    far.ask();
+                    compute(6);
+                });
+                drop(to);
+                assert_eq!(from.read(&mut byte).unwrap(), 0);
+                reap(child);
+            }
+        }
+        "program-per-batch" => {
+            for _ in 0..rounds() {
+                assert!(computing(8).status().unwrap().success());
+            }
+            account_for_programs();
+        }
+        // What it did as another program is not what it does as this one.
+        "program-after-another" => {
+            for _ in 0..rounds() {
+                let mut program = computing(8);
+                // SAFETY: the child computes, and sleeps a moment, so that its past is kept.
+                unsafe {
+                    program.pre_exec(|| {
+                        compute(12);
+                        std::thread::sleep(milliseconds(1));
+                        Ok(())
+                    });
+                }
+                assert!(program.status().unwrap().success());
+            }
+            account_for_programs();
+        }
         "two-kinds-in-turn" => {
             let mut far = Far::new(12);
             let (to_far, from_far) = thread(move || far.ask());
@@ -267,11 +381,12 @@ pub fn run(name: &str) {
                 epoll_wait(near.as_raw_fd(), -1, 1, || near.read_exact(&mut byte).unwrap());
             }
         }
-        "socket-made" | "socket-accepted" => {
+        "socket-made" | "socket-accepted" | "socket-made-with-timeouts" | "socket-accepted-with-timeouts" => {
             let listener = TcpListener::bind("127.0.0.1:0").unwrap();
             let made = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
             let accepted = listener.accept().unwrap().0;
-            let (mut near, mut far) = if name == "socket-made" { (made, accepted) } else { (accepted, made) };
+            let (mut near, mut far) =
+                if name.starts_with("socket-made") { (made, accepted) } else { (accepted, made) };
             far.set_nodelay(true).unwrap();
             std::thread::spawn(move || {
                 loop {
@@ -281,13 +396,72 @@ pub fn run(name: &str) {
                     }
                 }
             });
-            epoll_wait(near.as_raw_fd(), -1, rounds(), || near.read_exact(&mut byte).unwrap());
+            if name.ends_with("timeouts") {
+                for _ in 0..rounds() {
+                    epoll_wait_with_timeouts(near.as_raw_fd(), 5);
+                    near.read_exact(&mut byte).unwrap();
+                }
+            } else {
+                epoll_wait(near.as_raw_fd(), -1, rounds(), || near.read_exact(&mut byte).unwrap());
+            }
         }
-        "nothing" => epoll_wait(-1, i32::try_from(milliseconds(8).as_millis()).unwrap(), rounds(), || {}),
+        // A loop with something to do now and then waits for one that works.
+        "loop-with-timeouts" => {
+            let mut far = Far::new(12);
+            let (mut to, mut from) = process(move || {
+                far.ask();
+                compute(6);
+            });
+            for _ in 0..rounds() {
+                to.write_all(&byte).unwrap();
+                epoll_wait_with_timeouts(from.as_raw_fd(), 7);
+                from.read_exact(&mut byte).unwrap();
+            }
+        }
+        // One that has nothing to do until its timer says so, and then waits for one that works.
+        "timer-then-loop-with-timeouts" => {
+            let (mut to, mut from) = process(|| compute(12));
+            for _ in 0..rounds() {
+                epoll_wait(from.as_raw_fd(), wait, 4, || {});
+                let slept = u64::try_from(milliseconds(4 * 4).as_nanos()).unwrap();
+                account.0[1].fetch_add(slept, Ordering::Relaxed);
+                to.write_all(&byte).unwrap();
+                epoll_wait_with_timeouts(from.as_raw_fd(), 7);
+                from.read_exact(&mut byte).unwrap();
+            }
+        }
+        // One that has waited for work so far: what it waits for now is not known yet.
+        "loop-that-goes-on" => {
+            let (mut to, mut from) = process(|| compute(12));
+            for _ in 0..rounds() {
+                to.write_all(&byte).unwrap();
+                epoll_wait_with_timeouts(from.as_raw_fd(), 7);
+                from.read_exact(&mut byte).unwrap();
+            }
+            epoll_wait(from.as_raw_fd(), wait, 3 * rounds(), || {});
+            let waited = u64::try_from(milliseconds(4 * 3 * rounds()).as_nanos()).unwrap();
+            account.0[1].fetch_add(waited, Ordering::Relaxed);
+        }
+        "timeouts-alone" => epoll_wait(new_pipe().1.as_raw_fd(), wait, rounds(), || {}),
+        "nothing" => epoll_wait(-1, wait, rounds(), || {}),
         // Bytes come from a process that nobody follows.
         "stranger" => {
             for _ in 0..rounds() {
                 std::io::stdin().read_exact(&mut byte).unwrap();
+            }
+        }
+        // The same with timeouts, and after each byte a short wait for one who had nothing to do with it.
+        "stranger-after-timeouts" => {
+            let (to, from) = thread(|| compute(1));
+            let timeout = i32::try_from(milliseconds(11).as_millis()).unwrap();
+            for _ in 0..rounds() {
+                let mut file = libc::pollfd { fd: 0, events: libc::POLLIN, revents: 0 };
+                // SAFETY: one structure.
+                while unsafe { libc::poll(&raw mut file, 1, timeout) } == 0 {}
+                // SAFETY: room for the byte.
+                unsafe { libc::read(0, (&raw mut byte).cast(), 1) };
+                to.send(()).unwrap();
+                from.recv().unwrap();
             }
         }
         other => panic!("no chain is called {other}"),

@@ -25,13 +25,14 @@ fn main() -> ExitCode {
             wait_for_byte();
             chains::run(word(2));
         }
+        "compute" => chains::compute(word(2).parse().unwrap()),
         "lives" => {
             wait_for_byte();
             lives::run(word(2));
         }
         "pieces" => {
             wait_for_byte();
-            pieces::run();
+            if word(2) == "crowded" { pieces::run_crowded() } else { pieces::run() }
         }
         "swapped" => {
             wait_for_byte();

@@ -1,9 +1,12 @@
-//! Threads that receive a byte at a time: one does nothing with it, one works on it.
+//! Threads that receive a byte at a time: one does nothing with it, one works on it, and one does so for a short while, but
+//! waits longer for a CPU than for the byte.
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
+use crate::behave::new_pipe;
+use crate::bench::{pin, pin_to};
 use crate::tid;
 
 /// How long the second works on each byte.
@@ -33,5 +36,53 @@ pub fn run() {
         for sender in &mut senders {
             sender.write_all(b"x").unwrap();
         }
+    }
+}
+
+/// How long the one works on each byte that waits for a CPU.
+const SHORT: Duration = Duration::from_micros(40);
+
+/// The same for a thread that gets the CPU late which it shares with one that computes.
+pub fn run_crowded() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut receiver = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let mut sender = listener.accept().unwrap().0;
+    sender.set_nodelay(true).unwrap();
+    let (mut order, mut orders) = new_pipe();
+    // Whoever runs the test may run it when nothing else has to.
+    be(libc::SCHED_OTHER, 0);
+    std::thread::spawn(compete);
+    std::thread::spawn(move || {
+        // It answers at once, whatever else there is to do.
+        pin_to(0);
+        be(libc::SCHED_FIFO, 1);
+        let mut byte = [0];
+        while orders.read_exact(&mut byte).is_ok() && sender.write_all(&byte).is_ok() {}
+    });
+    std::thread::spawn(move || {
+        pin();
+        // It is not to take the CPU away from the other when its byte comes.
+        be(libc::SCHED_BATCH, 0);
+        println!("works {}", tid());
+        let mut byte = [0];
+        while order.write_all(&byte).is_ok() && receiver.read_exact(&mut byte).is_ok() {
+            let begun = Instant::now();
+            while begun.elapsed() < SHORT {}
+        }
+    });
+    drop(std::io::stdin().read(&mut [0]));
+}
+
+/// Has this thread scheduled so.
+fn be(policy: i32, priority: i32) {
+    let parameter = libc::sched_param { sched_priority: priority };
+    // SAFETY: valid values, of this thread.
+    assert_eq!(unsafe { libc::sched_setscheduler(0, policy, &raw const parameter) }, 0);
+}
+
+fn compete() {
+    pin();
+    loop {
+        std::hint::black_box(0);
     }
 }

@@ -6,10 +6,13 @@ use std::time::Duration;
 use warpmeter_ebpf_common::doing;
 use warpmeter_ebpf_tests::{now, permitted};
 
-use crate::support::{Node, ms, near, node, old_node};
+use crate::support::{Node, attempts, ms, near, node, old_node, until};
+
+/// Behaviours, those apart that compete for CPUs.
+const THREADS: u32 = 18;
 
 /// The class of each behaviour's waits.
-const EXPECTED: [(&str, u32); 16] = [
+const EXPECTED: [(&str, u32); THREADS as usize + 1] = [
     ("disk_read", doing::DISK_READ),
     ("disk_fault", doing::DISK_READ),
     ("disk_write", doing::DISK_WRITE),
@@ -21,6 +24,9 @@ const EXPECTED: [(&str, u32); 16] = [
     ("holder", doing::TIMER),
     ("lock", doing::LOCK),
     ("children", doing::LOCK),
+    ("pidfd", doing::LOCK),
+    ("eventfd", doing::LOCK),
+    ("timerfd", doing::TIMER),
     ("epoll", doing::POLL),
     ("poll", doing::LOCK),
     ("poll_nothing", doing::TIMER),
@@ -48,9 +54,10 @@ fn cpu_times(pid: u32) -> BTreeMap<u32, (u64, u64)> {
 fn leads(node: &mut Node, spinners: u32) {
     let directory = node.path("").to_string_lossy().into_owned();
     let mut threads = node.start(&["threads", "3", &directory, &spinners.to_string()]);
+    let started = now();
     node.probes.track(threads.pid(), true);
     threads.go();
-    assert_eq!(threads.until("running"), u64::from(15 + spinners));
+    assert_eq!(threads.until("running"), u64::from(THREADS + spinners));
     std::thread::sleep(Duration::from_millis(2300));
     let pid = threads.pid();
     let at = now();
@@ -87,12 +94,13 @@ fn leads(node: &mut Node, spinners: u32) {
         assert_eq!(most, *expected as usize, "{name}: {doings:?}");
         seen += 1;
     }
-    assert_eq!(seen, 15 + spinners);
-    // What ended threads did is their process's.
+    assert_eq!(seen, THREADS + spinners);
+    // What ended threads did is their process's, once; two more threads feed these and make them.
     let process = node.probes.process(pid).unwrap();
     let total: u64 = process.others.iter().sum();
-    assert!(total > 15 * 2_900_000_000 && process.ended > 0, "{process:?}");
-    assert!(node.probes.tasks().values().all(|task| task.tgid != pid));
+    assert!(total > u64::from(THREADS) * 2_900_000_000 && process.ended > 0, "{process:?}");
+    assert!(total <= u64::from(THREADS + 2 + spinners) * (process.ended - started), "{process:?}");
+    until("nothing is left of its threads", || node.probes.tasks().values().all(|task| task.tgid != pid));
 }
 
 #[test]
@@ -136,6 +144,32 @@ fn what_takes_a_piece_in_is_part_of_the_wait_and_what_works_on_it_is_not() {
     if permitted() {
         takes_in(&mut node());
         takes_in(&mut old_node());
+    }
+}
+
+fn gets_its_cpu_late(node: &mut Node) -> Result<(), String> {
+    let mut process = node.start(&["pieces", "crowded"]);
+    node.probes.track(process.pid(), true);
+    process.go();
+    let tid = u32::try_from(process.until("works")).unwrap();
+    std::thread::sleep(Duration::from_secs(2));
+    let at = now();
+    let tasks = node.probes.tasks();
+    let on_cpu = cpu_times(process.pid());
+    drop(process.finish());
+    let (doings, (cpu, count)) = (tasks[&tid].at(at, false).0, on_cpu[&tid]);
+    eprintln!("crowded {doings:?}, {cpu} on a CPU, {count} times");
+    assert!(doings[doing::CPU_WAIT as usize] > cpu, "it gets its CPU late");
+    // Some bytes are on their way for longer than it works on them.
+    if doings[0] * 2 > cpu { Ok(()) } else { Err(format!("working {} of {cpu}", doings[0])) }
+}
+
+#[test]
+fn time_without_a_cpu_makes_no_wait_long_enough_for_work_to_be_part_of_it() {
+    if permitted() {
+        attempts(|| gets_its_cpu_late(&mut node()));
+        let mut old = old_node();
+        attempts(|| gets_its_cpu_late(&mut old));
     }
 }
 

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use warpmeter_ebpf_common::process;
-use warpmeter_ebpf_tests::{now, permitted};
+use warpmeter_ebpf_tests::permitted;
 
-use crate::support::{Node, Watched, ms, node, old_node};
+use crate::support::{Node, Watched, node, old_node, until};
 
 /// Starts a process that is followed.
 fn start(node: &mut Node, how: &str) -> Watched {
@@ -13,15 +13,6 @@ fn start(node: &mut Node, how: &str) -> Watched {
     node.probes.track(run.pid(), true);
     run.go();
     run
-}
-
-/// Waits until something is so.
-fn until(what: &str, mut is: impl FnMut() -> bool) {
-    let patience = now() + ms(10_000);
-    while !is() {
-        assert!(now() < patience, "{what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }
 
 /// Whether a thread is a zombie, or is gone.
@@ -40,7 +31,8 @@ fn a_process_ends_with_its_last_thread(node: &mut Node) {
     assert_eq!(others, 1);
     run.finish();
     until("it has ended", || node.probes.process(pid).unwrap().ended != 0);
-    assert!(!node.probes.tasks().values().any(|task| task.tgid == pid));
+    until("nothing is left of its threads", || node.probes.tasks().values().all(|task| task.tgid != pid));
+    assert!(!node.probes.is_tracked(pid));
 }
 
 fn a_process_that_replaces_its_program_goes_on_as_one_thread(node: &mut Node, how: &str) {
@@ -58,6 +50,7 @@ fn a_process_that_replaces_its_program_goes_on_as_one_thread(node: &mut Node, ho
     assert!(node.probes.is_tracked(pid) && (old == pid || !node.probes.is_tracked(old)));
     run.finish();
     until("it has ended", || node.probes.process(pid).unwrap().ended != 0);
+    until("nothing is left of its threads", || node.probes.tasks().values().all(|task| task.tgid != pid));
     assert!(!node.probes.is_tracked(pid));
 }
 

@@ -5,12 +5,13 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::{LazyLock, Mutex, MutexGuard};
+use std::time::Duration;
 
 // Named so that their shared libraries are built.
 use simgpu_cuda as _;
 use simgpu_nvml as _;
 use tempfile::TempDir;
-use warpmeter_ebpf_tests::{Flavour, Probes};
+use warpmeter_ebpf_tests::{Flavour, Probes, now};
 use warpmeter_simgpu::{Model, Scenario};
 
 /// A simulated node with one GPU, whose driver library is probed.
@@ -118,6 +119,15 @@ impl Watched {
         self.output.read_to_string(&mut rest).unwrap();
         assert!(self.child.wait().unwrap().success(), "{rest}");
         rest
+    }
+}
+
+/// Waits until something is so.
+pub(crate) fn until(what: &str, mut is: impl FnMut() -> bool) {
+    let patience = now() + ms(10_000);
+    while !is() {
+        assert!(now() < patience, "{what}");
+        std::thread::sleep(Duration::from_millis(5));
     }
 }
 
