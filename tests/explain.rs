@@ -1,14 +1,16 @@
 //! Where a pod's figures come from, asked of a running daemon.
 
 use std::ffi::OsString;
+use std::net::TcpStream;
 
+use rustix::fs::{CWD, Mode, mkfifoat};
 use serde_json::Value;
 use warpmeter_tests::cgroup::{self, Cgroups};
 use warpmeter_tests::daemon::{self, Daemon};
 use warpmeter_tests::ledger::elapsed;
 use warpmeter_tests::program::Program;
 use warpmeter_tests::sim::Sim;
-use warpmeter_tests::tool;
+use warpmeter_tests::{http, tool, wait};
 
 use crate::probes::can_probe;
 
@@ -18,6 +20,12 @@ fn explain(sim: &Sim, name: &str) -> (bool, String) {
     let output = daemon::run(sim, words.into_iter().chain([sim.path("warpmeter.toml").into_os_string()]));
     let said = [output.stdout, output.stderr].concat();
     (output.status.success(), String::from_utf8(said).unwrap())
+}
+
+/// The processes of a chain, from the one that drives the device.
+fn pids(chain: &Value) -> Vec<u64> {
+    let wakers = chain["links"].as_array().unwrap().iter().map(|link| &link["waker"]);
+    std::iter::once(&chain["driver"]).chain(wakers).map(|process| process["pid"].as_u64().unwrap()).collect()
 }
 
 #[test]
@@ -53,15 +61,16 @@ fn a_pod_is_explained_down_to_the_thread_that_it_waited_for() {
     let cpu: f64 =
         found.into_iter().flatten().flat_map(|rules| rules.values()).filter_map(Value::as_f64).sum();
     assert!(cpu > 0.5, "{last}");
-    let waits = &json["waits"][0];
-    assert_eq!((&waits["sleeper_pid"], &waits["waker_pid"]), (&program.pid.into(), &program.pid.into()));
-    assert!(waits["count"].as_u64().unwrap() > 50, "{waits}");
+    let chain = &json["devices"][0]["chain"];
+    assert_eq!(pids(chain), [u64::from(program.pid); 2], "{chain}");
+    assert_eq!(chain["end"], "itself", "{chain}");
+    assert!(chain["links"][0]["count"].as_u64().unwrap() > 50, "{chain}");
 
     let name = format!("{}/waiter", json["namespace"].as_str().unwrap());
     for name in [uid, "waiter", &name] {
         let (found, said) = explain(&sim, name);
         assert!(found && said.starts_with(&format!("pod {}", json["namespace"].as_str().unwrap())), "{said}");
-        assert!(said.contains("stalled/cpu") && said.contains("computed"), "{said}");
+        assert!(said.contains("stalled/cpu") && said.contains("waits within the process"), "{said}");
     }
     println!("{}", explain(&sim, uid).1);
     let (_, idle) = explain(&sim, "idler");
@@ -69,4 +78,51 @@ fn a_pod_is_explained_down_to_the_thread_that_it_waited_for() {
     let (found, said) = explain(&sim, "nobody");
     assert!(!found && said.contains("no pod nobody"), "{said}");
     assert_eq!(daemon.ask("/status/pods/nobody").unwrap().status, 404);
+}
+
+#[test]
+fn a_stall_is_traced_from_process_to_process_down_to_the_one_that_waited_for_the_network() {
+    if !can_probe() {
+        return;
+    }
+    let Some(mut cgroups) = Cgroups::new() else { return tool::skip("no cgroup can be made here") };
+    let mut sim = Sim::new("[[gpu]]\nmodel = \"H100\"");
+    sim.probes = "true";
+    let sim = sim;
+    let place = cgroups.systemd();
+    let gpu = sim.gpus[0].uuid.as_str();
+    let pods = sim.pods(&cgroup::pods(&[("trainer", &place, gpu)]));
+    let daemon = Daemon::start(&sim, &pods);
+    let [made, passed] = ["made", "passed"].map(|name| sim.path(name));
+    for pipe in [&made, &passed] {
+        mkfifoat(CWD, pipe, Mode::RUSR | Mode::WUSR).unwrap();
+    }
+    let [made, passed] = [&made, &passed].map(|pipe| pipe.display());
+    let address = http::free_address();
+    let _feeder = Program::start_without(&format!("feeder --listen {address} --delay-us 40000"));
+    wait::until("the feeder", || TcpStream::connect(address).ok());
+    let beside = |words: &str| Program::start_beside(&place.procs, words);
+    let maker = beside(&format!("relay --wait network --connect {address} --read-kib 64 --to {made}"));
+    let passer = beside(&format!("relay --wait pipe --file {made} --to {passed}"));
+    let words = format!("waiter --kernels 2 --kernel-us 2000 --wait pipe --file {passed}");
+    let trainer = Program::start(&sim, gpu, Some(&place.procs), &words);
+    daemon.when("some seconds", |metrics| elapsed(metrics, gpu) >= 10.0);
+
+    let (found, said) = explain(&sim, "trainer");
+    println!("{said}");
+    assert!(found, "{said}");
+    let chain = said.lines().skip_while(|line| !line.starts_with("  behind the stalled/network"));
+    let chain: Vec<&str> = chain.take(3).collect();
+    let [pass, make, last] = chain.as_slice() else { panic!("{said}") };
+    let named = |program: &Program| format!("node ({})", program.pid);
+    let [trainer_is, passer_is, maker_is] = [&trainer, &passer, &maker].map(named);
+    assert!(pass.contains(&format!(": {trainer_is} waited for {passer_is} ")), "{said}");
+    assert!(make.starts_with(&format!("    {passer_is} waited for {maker_is} ")), "{said}");
+    assert_eq!(*last, format!("    {maker_is} itself waited for the network"), "{said}");
+
+    let answer = daemon.ask(&format!("/status/pods/{}", place.pod_uid)).unwrap();
+    let json: Value = serde_json::from_str(answer.text()).unwrap();
+    let chain = &json["devices"][0]["chain"];
+    assert_eq!(pids(chain), [&trainer, &passer, &maker].map(|program| u64::from(program.pid)), "{chain}");
+    assert_eq!((&chain["end"], &chain["last"]["pid"]), (&"itself".into(), &maker.pid.into()), "{chain}");
 }

@@ -32,10 +32,12 @@ struct Client {
     words: &'static str,
     /// What its environment limits its threads to, in percent.
     threads: Option<u32>,
+    /// Whether its pod wants no probes.
+    refuses: bool,
 }
 
 const fn client(pod: &'static str, words: &'static str) -> Client {
-    Client { pod, words, threads: None }
+    Client { pod, words, threads: None, refuses: false }
 }
 
 /// A device under an MPS server, whose clients each hold a quarter of it.
@@ -82,7 +84,12 @@ impl Served {
         let grants: Vec<String> = (0..clients.len()).map(|number| format!("{gpu}::{number}")).collect();
         let held = clients.iter().zip(&places).zip(&grants);
         let entries: Vec<_> = held.map(|((client, place), grant)| (client.pod, place, &**grant)).collect();
-        let pods = sim.pods(&format!("[[device]]\nid = {gpu:?}\nreplicas = 4\n{}", cgroup::pods(&entries)));
+        let mut text = format!("[[device]]\nid = {gpu:?}\nreplicas = 4\n{}", cgroup::pods(&entries));
+        for client in clients.iter().filter(|client| client.refuses) {
+            let name = format!("name = {:?}\n", client.pod);
+            text = text.replacen(&name, &format!("{name}probes = false\n"), 1);
+        }
+        let pods = sim.pods(&text);
         let server = Program::start(&sim, &gpu, Some(&at.procs), "mps-server");
         let recording = sim.path("run.jsonl");
         let daemon = Daemon::start_with(&sim, &pods, &[OsStr::new("--record"), recording.as_os_str()]);
@@ -198,6 +205,45 @@ fn clients_of_an_mps_server_have_their_parts_by_what_they_asked_for_and_the_serv
     });
 }
 
+/// The driver does not list clients of an MPS server.
+fn unlisted() -> String {
+    let unlisted = ["", "_v2", "_v3"].map(|version| {
+        let function = format!("nvmlDeviceGetMPSComputeRunningProcesses{version}");
+        format!("[[fault]]\nkind = \"not_supported\"\nfunction = \"{function}\"\n")
+    });
+    unlisted.concat()
+}
+
+#[test]
+#[ignore = "takes its turn for a quarter of a minute: `just mps`"]
+fn what_a_client_that_refuses_probes_ran_is_nobodys_and_not_its_neighbours() {
+    if !can_probe() {
+        return;
+    }
+    for listing in [String::new(), unlisted()] {
+        attempts(|| {
+            let refuses = Client { refuses: true, ..client("shy", GREEDY) };
+            let clients = vec![refuses, client("modest", MODEST)];
+            let Some(served) = Served::start(clients, "true", &listing) else { return Ok(()) };
+            served.at_work(&["modest"]);
+            let before = served.pass(2.0);
+            let after = served.pass(MEASURED);
+            let (truth, ran) = served.truth(&before, &after);
+            let gained = |pod| used(&after, pod) - used(&before, pod);
+            let (shy, modest) = (gained("shy"), gained("modest"));
+            let lost = nobodys(&after) - nobodys(&before);
+            println!("modest: {modest:.3} s of {:.3} in truth; nobody's: {lost:.3} of {ran:.3} s", truth[1]);
+            assert!(shy < 1e-9, "{shy} s of a pod of which nothing was seen");
+            if modest > truth[1] + POINTS / 100.0 * ran {
+                return Err(format!("modest: {modest} s, and {} in truth", truth[1]));
+            }
+            assert!(modest > 0.1, "what is seen of it is its own: {modest} s");
+            served.assert_nobodys_server(&after);
+            Ok(())
+        });
+    }
+}
+
 #[test]
 #[ignore = "takes its turn for a quarter of a minute: `just mps`"]
 fn clients_that_the_driver_does_not_list_are_known_by_what_they_ask_for() {
@@ -206,11 +252,7 @@ fn clients_that_the_driver_does_not_list_are_known_by_what_they_ask_for() {
     }
     attempts(|| {
         let clients = vec![client("greedy", GREEDY), client("modest", MODEST)];
-        let unlisted = ["", "_v2", "_v3"].map(|version| {
-            let function = format!("nvmlDeviceGetMPSComputeRunningProcesses{version}");
-            format!("[[fault]]\nkind = \"not_supported\"\nfunction = \"{function}\"\n")
-        });
-        let Some(served) = Served::start(clients, "true", &unlisted.concat()) else { return Ok(()) };
+        let Some(served) = Served::start(clients, "true", &unlisted()) else { return Ok(()) };
         served.at_work(&["greedy", "modest"]);
         let before = served.pass(2.0);
         let after = served.pass(6.0);

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use warpmeter_core::fact::DeviceRef;
 use warpmeter_core::identity::{ProcessId, Scope};
-use warpmeter_core::probe::{Asked, Calls, Doings, Gap, GapKind, Probes, Threads, Waits};
+use warpmeter_core::probe::{Asked, Calls, Doings, Gap, GapKind, Probes, Threads, User, Waits};
 use warpmeter_core::time::{Interval, MonoNs};
 use warpmeter_ebpf_common::calls::Call;
 use warpmeter_ebpf_common::{
@@ -17,7 +17,7 @@ use warpmeter_ebpf_common::{
 
 use crate::sys::zero;
 
-/// The most processes whose calls are reported in one snapshot.
+/// The most processes whose calls are reported in one snapshot, and of those that use a driver without any.
 pub(crate) const PROCESSES: usize = 4096;
 
 /// Of so many pairs of processes that wait for one another the last sums are remembered: twice as many as the kernel
@@ -52,6 +52,8 @@ pub(crate) trait Names {
     fn is_shed(&self, tgid: u32) -> bool;
     /// Processes that use a driver and are not watched, although they do not refuse it.
     fn unwatched(&mut self) -> Vec<u32>;
+    /// Processes that use a driver, whether they are watched or not.
+    fn users(&self) -> Vec<u32>;
 }
 
 /// The most that a sum ever was.
@@ -122,9 +124,11 @@ impl Meter {
         self.elapsed = during.map_or(0, Interval::nanos);
         self.last = Some(reading.at);
         let calls = self.calls(reading, names);
+        let users = users(reading, &calls, names);
         let threads = self.threads(reading, names);
         let waits = self.waits(reading, names);
-        Some(Probes { during: during?, calls, threads, sampled: Vec::new(), followed: reading.wakes, waits })
+        let (sampled, followed) = (Vec::new(), reading.wakes);
+        Some(Probes { during: during?, calls, threads, sampled, followed, waits, users })
     }
 
     /// Nanoseconds between the last two readings; 0 before the second.
@@ -247,7 +251,7 @@ impl Meter {
             sums.insert(*tgid, (record.callers, record.others));
         }
         let mut quiet = HashMap::new();
-        for (tid, record) in &reading.tasks {
+        for (tid, record) in reading.tasks.iter().filter(|(_, record)| !record.has_ended()) {
             let (callers, others) = sums.entry(record.tgid).or_default();
             let (done, _) = record.at(reading.at, reading.wakes);
             if record.flags & task::CALLER == 0 {
@@ -308,6 +312,23 @@ fn unwatched(
             gaps: Vec::new(),
         });
     }
+}
+
+/// Processes that use a driver and have no calls: those that have made none yet, and those that refuse to be watched.
+fn users(reading: &Reading, calls: &[Calls], names: &mut impl Names) -> Vec<User> {
+    let records: HashMap<u32, &Process> =
+        reading.processes.iter().map(|(tgid, record)| (*tgid, record)).collect();
+    let told: HashSet<u32> = calls.iter().map(|calls| calls.process.pid.0).collect();
+    let unseen: Process = zero();
+    let mut found = Vec::new();
+    for tgid in names.users().into_iter().filter(|tgid| !told.contains(tgid)).take(PROCESSES) {
+        let record = records.get(&tgid).copied().unwrap_or(&unseen);
+        if let Some((process, _)) = names.process(tgid, record) {
+            found.push(User { process, device: names.device(tgid, None), watched: names.is_watched(tgid) });
+        }
+    }
+    found.sort_unstable();
+    found
 }
 
 /// By process and slot, how long threads have been in blocking copies and in synchronising calls that go on.

@@ -50,6 +50,8 @@ pub(crate) struct People<H> {
     holders: BTreeMap<GpuId, BTreeSet<u32>>,
     instances: BTreeSet<String>,
     refusals: BTreeSet<PodUid>,
+    /// Processes that use a driver.
+    pub users: HashSet<u32>,
     /// Processes of which not every call is seen.
     pub unseen: HashSet<u32>,
     /// Processes whose calls are let alone for their cost.
@@ -68,6 +70,7 @@ impl<H: Host> People<H> {
             holders: BTreeMap::new(),
             instances: BTreeSet::new(),
             refusals: BTreeSet::new(),
+            users: HashSet::new(),
             unseen: HashSet::new(),
             shed: HashSet::new(),
         }
@@ -94,6 +97,7 @@ impl<H: Host> People<H> {
     pub(crate) fn forget(&mut self, tgid: u32) {
         self.known.remove(&tgid);
         self.opened.remove(&tgid);
+        self.users.remove(&tgid);
         self.unseen.remove(&tgid);
         self.shed.remove(&tgid);
         self.devices.retain(|(process, _), _| *process != tgid);
@@ -225,6 +229,13 @@ impl<H: Host> Names for People<H> {
         let mut all: Vec<u32> = self.unseen.iter().copied().collect();
         all.sort_unstable();
         all.retain(|pid| !self.refuses(*pid));
+        all
+    }
+
+    fn users(&self) -> Vec<u32> {
+        // One that used a driver and does not any more may do so unseen.
+        let mut all: Vec<u32> = self.users.union(&self.unseen).copied().collect();
+        all.sort_unstable();
         all
     }
 }

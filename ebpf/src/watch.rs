@@ -308,6 +308,7 @@ impl<H: Host> Watch<H> {
             wishes.insert(pid, (wish, workload));
         }
         self.ignored.retain(|pid| wishes.contains_key(pid));
+        self.people.users = wishes.keys().copied().collect();
         let now = self.people.now;
         let shed = self.sheds.iter().filter(|(_, shed)| shed.until > now && shed.wish > Wish::NoQuestions);
         self.people.shed = shed.map(|(pid, _)| *pid).collect();

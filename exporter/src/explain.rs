@@ -1,26 +1,32 @@
 //! Where a pod's figures come from: `/status/pods/UID` as JSON, and the same in words. Not an API: fields and words may
 //! change in any release.
 
+mod chain;
 mod roofline;
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use warpmeter_core::explain::{Ground, Recent, Why};
+use warpmeter_core::explain::{Explanation, Ground, Recent, Why};
 use warpmeter_core::identity::{DeviceId, MigId, Owner};
 use warpmeter_core::injected::InjectedTotals;
 use warpmeter_core::inventory::Counter;
 use warpmeter_core::probe::{Doing, Waits};
 use warpmeter_core::stall::Rule;
 use warpmeter_core::state::{Class, State};
+use warpmeter_core::time::SECOND;
 use warpmeter_core::view::{AccountView, PodView, View};
 
+use self::chain::ChainJson;
 use self::roofline::WhileActive;
 use crate::injected::{self, InjectedStatus};
 use crate::units;
 
 /// Parts smaller than this are not worth words.
 const SMALL: f64 = 0.01;
+
+/// Windows are closed within a few seconds. If the last one ended longer ago, in nanoseconds, no more are to come.
+const LATE: u64 = 10 * SECOND;
 
 /// The pod that `name` means: a UID, `namespace/pod`, or a name that only one pod has. Says what is wrong otherwise.
 ///
@@ -56,7 +62,7 @@ pub fn json(view: &View, pod: &PodView) -> Result<String, serde_json::Error> {
         namespace: pod.name.as_ref().map(|(namespace, _)| &**namespace),
         pod: pod.name.as_ref().map(|(_, name)| &**name),
         words: words(view, pod),
-        devices: explanation.recent().iter().map(|recent| device(view, recent)).collect(),
+        devices: explanation.recent().iter().map(|recent| device(view, explanation, recent)).collect(),
         waits: explanation.all_waits().iter().map(WaitsJson::of).collect(),
     })
 }
@@ -81,6 +87,8 @@ struct DeviceJson<'a> {
     /// What injected libraries have summed since they are read, if there are any: no part of the ledgers.
     #[serde(skip_serializing_if = "Option::is_none")]
     injected: Option<InjectedStatus>,
+    /// The waits behind the leading stall of the windows; none if there is none.
+    chain: Option<ChainJson<'a>>,
     windows: Vec<WindowJson>,
 }
 
@@ -123,7 +131,7 @@ impl WaitsJson {
     }
 }
 
-fn device<'a>(view: &View, recent: &Recent<'a>) -> DeviceJson<'a> {
+fn device<'a>(view: &View, explanation: &'a Explanation, recent: &Recent<'a>) -> DeviceJson<'a> {
     let authority = authority(view, recent.device);
     DeviceJson {
         container: container(recent.owner),
@@ -132,6 +140,7 @@ fn device<'a>(view: &View, recent: &Recent<'a>) -> DeviceJson<'a> {
         engine_source: authority.0,
         process_source: authority.1,
         injected: told(view, recent).map(InjectedStatus::of),
+        chain: ChainJson::of(explanation, recent),
         windows: recent.windows.iter().map(|why| window(view, why)).collect(),
     }
 }
@@ -200,15 +209,12 @@ pub fn words(view: &View, pod: &PodView) -> Vec<String> {
         lines.push("no window of it has closed yet, or none of the last while held a device".into());
     }
     for recent in &all {
-        on_device(view, recent, &mut lines);
-    }
-    if all.iter().any(|recent| recent.states().iter().any(|(state, _)| state.class() == Class::Stalled)) {
-        waits(&explanation.all_waits(), &mut lines);
+        on_device(view, explanation, recent, &mut lines);
     }
     lines
 }
 
-fn on_device(view: &View, recent: &Recent<'_>, lines: &mut Vec<String>) {
+fn on_device(view: &View, explanation: &Explanation, recent: &Recent<'_>, lines: &mut Vec<String>) {
     let states = recent.states();
     let whole: u64 = states.iter().map(|(_, amount)| amount).sum();
     let (engine, processes) = authority(view, recent.device);
@@ -220,22 +226,30 @@ fn on_device(view: &View, recent: &Recent<'_>, lines: &mut Vec<String>) {
         "" => String::new(),
         container => format!("container {container} "),
     };
+    let ago = recent.windows.last().map_or(0, |why| view.at.since(why.during.end()));
     lines.push(format!(
-        "{container}on {device}, last {:.0} s: {:.1} GPU seconds allocated",
+        "{container}on {device}, last {:.0} s{}: {:.1} GPU seconds allocated",
         units::seconds(recent.span()),
+        if ago < LATE { String::new() } else { format!(", until {:.0} s ago", units::seconds(ago)) },
         units::seconds(whole),
     ));
     if whole == 0 {
         return;
     }
+    let mut small = 0;
     for (state, amount) in states {
         let share = units::share(amount, whole);
         if share < SMALL {
+            small += amount;
             continue;
         }
         let why = because(recent, state, engine, processes);
         lines.push(format!("  {:3.0} % {}: {why}", share * 100.0, name(state)));
     }
+    if units::share(small, whole) >= SMALL {
+        lines.push(format!("  {:3.0} % in states of less than 1 % each", units::share(small, whole) * 100.0));
+    }
+    chain::words(explanation, recent, lines);
     roofline::words(view, recent, lines);
     lines.extend(told(view, recent).map(|told| format!("  {}", injected::words(told))));
 }
@@ -311,48 +325,4 @@ fn found(recent: &Recent<'_>, state: State) -> String {
         });
     }
     parts.join("; ")
-}
-
-/// Who waited for whom, as chains: the longest waits first.
-fn waits(all: &[Waits], lines: &mut Vec<String>) {
-    let total: u64 = all.iter().map(Waits::total).fold(0, u64::saturating_add);
-    let shown = all.iter().filter(|waits| total > 0 && units::share(waits.total(), total) >= 0.05).take(5);
-    for waits in shown {
-        let whole = waits.total();
-        let mut doings: Vec<(Doing, u64)> = Doing::ALL.into_iter().zip(waits.doings).collect();
-        doings.sort_by_key(|(_, amount)| std::cmp::Reverse(*amount));
-        let parts = doings.iter().filter(|(_, amount)| units::share(*amount, whole) >= 0.05);
-        let parts: Vec<String> = parts
-            .map(|(doing, amount)| format!("{} {:.0} %", did(*doing), units::share(*amount, whole) * 100.0))
-            .collect();
-        let whom = if waits.sleeper == waits.waker {
-            "for one another".to_owned()
-        } else {
-            format!("for process {}", waits.waker.pid.0)
-        };
-        lines.push(format!(
-            "  threads of process {} waited {whom} {} times, {:.1} s in all; meanwhile those: {}",
-            waits.sleeper.pid.0,
-            waits.count,
-            units::seconds(whole),
-            parts.join(", "),
-        ));
-    }
-}
-
-/// What a thread did, in words.
-const fn did(doing: Doing) -> &'static str {
-    match doing {
-        Doing::Cpu => "computed",
-        Doing::CpuWait => "waited for a CPU",
-        Doing::DiskRead => "read from a disk",
-        Doing::DiskWrite => "wrote to a disk",
-        Doing::Network => "received from the network",
-        Doing::Request => "waited for a request",
-        Doing::Memory => "waited for memory",
-        Doing::Lock => "waited for a lock or a stranger",
-        Doing::Poll => "waited for what is not known",
-        Doing::Timer => "slept",
-        Doing::Unknown => "did what is not known",
-    }
 }

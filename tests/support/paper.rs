@@ -123,9 +123,11 @@ impl Paper {
     /// A process in this cgroup (`0::/kubepods/…`) that has the files of these GPUs (numbers) open.
     pub fn process(&mut self, pid: u32, cgroup: &str, open: &[usize]) {
         let minors = open.iter().map(|number| self.gpus[*number].minor.unwrap()).collect::<BTreeSet<u32>>();
-        let opened = Opened { control: !open.is_empty(), minors: minors.into_iter().collect() };
+        let minors = minors.into_iter().collect();
+        let opened = Opened { control: !open.is_empty(), minors, uvm: !open.is_empty() };
         let id = ProcessId { pid: HostPid(pid), start: MonoNs(self.now() - 1) };
-        let process = Process { id, scope: cgroup::scope(cgroup), opened: Some(opened), mps: None };
+        let (scope, opened) = (cgroup::scope(cgroup), Some(opened));
+        let process = Process { id, scope, opened, mps: None, name: None };
         self.put(Source::Host, Fact::Process(process));
     }
 

@@ -58,10 +58,14 @@ impl Program {
 
     /// Starts one that uses no GPU.
     pub fn start_without(words: &str) -> Self {
+        Self::start_beside(Path::new("-"), words)
+    }
+
+    /// Starts one that uses no GPU, in a cgroup.
+    pub fn start_beside(cgroup: &Path, words: &str) -> Self {
         let mut command = Command::new(daemon::program());
-        command.args(["as-workload", "-"]).args(words.split_whitespace()).stdin(Stdio::null());
-        let child = command.spawn().unwrap();
-        Self { pid: child.id(), child }
+        command.arg("as-workload").arg(cgroup).args(words.split_whitespace()).stdin(Stdio::null());
+        Self::spawn(&mut command)
     }
 
     /// Whether it has ended, if it has.

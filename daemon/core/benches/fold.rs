@@ -161,6 +161,7 @@ fn node(in_mig: bool) -> Fold {
             },
             opened: None,
             mps: None,
+            name: None,
         };
         fold.apply(start(Fact::Process(process), Source::Host));
     }

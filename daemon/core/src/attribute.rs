@@ -15,9 +15,11 @@ pub struct Participants {
     pub owners: BTreeSet<Owner>,
     /// Whether there were processes that nobody could identify.
     pub strangers: bool,
-    /// Whether an MPS server was among them: then the driver does not name all who used the device, and the owners are
-    /// those of processes that were seen to ask for something on it too.
+    /// Whether an MPS server was among them, or what may be one: then the driver does not name all who used the
+    /// device, and the owners are those of processes that were seen to ask for something on it too.
     pub served: bool,
+    /// Whether somebody may have used it whom nobody saw: then nobody is known to be the only one.
+    pub unseen: bool,
 }
 
 /// What per-process samples say of a window.
@@ -94,7 +96,7 @@ impl Used {
 /// In order: the only owner with a context (measured; inferred if MPS hides who has one); the only holder of a device
 /// on which no one was seen (measured) or only processes too short to be identified (assumed); per-process samples
 /// (apportioned); what processes were seen to ask for (inferred); equal parts if that is configured (assumed);
-/// otherwise unattributed.
+/// otherwise unattributed. Where somebody may have used it unseen, nobody counts as the only one.
 pub fn attribute(
     engine: u64,
     whole: u64,
@@ -112,6 +114,7 @@ pub fn attribute(
         _ => None,
     };
     match (owners.next(), owners.next(), sole_holder) {
+        _ if who.unseen => {}
         (Some(owner), None, _) if !who.strangers => {
             let evidence = if who.served { Evidence::Inferred } else { Evidence::Measured };
             return Used::all_to(owner, engine, evidence);
@@ -133,10 +136,11 @@ pub fn attribute(
     if let Some(split) = by.demands.as_ref().and_then(|demands| demands.divide(engine, whole)) {
         return Used::gathered(split.into_parts(), Evidence::Inferred);
     }
-    if equal_split {
-        let weights = who.owners.iter().map(|owner| (owner.clone(), 1)).collect();
-        if let Some(split) = Split::by_weight(engine, weights) {
-            return Used { shares: split.into_parts(), unattributed: 0, evidence: Evidence::Assumed };
+    if equal_split && !who.owners.is_empty() {
+        let owners = who.owners.iter().map(|owner| (Some(owner.clone()), 1));
+        let unseen = who.unseen.then_some((None, 1));
+        if let Some(split) = Split::by_weight(engine, owners.chain(unseen).collect()) {
+            return Used::gathered(split.into_parts(), Evidence::Assumed);
         }
     }
     Used::nobody(engine)
@@ -177,7 +181,11 @@ mod tests {
     }
 
     fn who(names: &[&str], strangers: bool) -> Participants {
-        Participants { owners: names.iter().map(|name| unit(name)).collect(), strangers, served: false }
+        Participants {
+            owners: names.iter().map(|name| unit(name)).collect(),
+            strangers,
+            ..Participants::default()
+        }
     }
 
     fn held(names: &[&str]) -> Held {
@@ -228,6 +236,23 @@ mod tests {
         ] {
             let used = attribute(700, 1000, &who, &held, &Weights::default(), false);
             assert_eq!((used.shares.len(), used.unattributed), (0, 700), "{who:?}");
+        }
+    }
+
+    #[test]
+    fn nobody_is_the_only_one_where_somebody_may_have_used_it_unseen() {
+        for (owners, held) in [(&["a"][..], sole("a")), (&["a"][..], held(&["a", "b"])), (&[][..], sole("a"))]
+        {
+            let who = Participants { unseen: true, ..who(owners, false) };
+            let used = attribute(700, 1000, &who, &held, &Weights::default(), false);
+            assert_eq!((used.shares.len(), used.unattributed), (0, 700), "{owners:?} {held:?}");
+            let used = attribute(700, 1000, &who, &held, &Weights::default(), true);
+            let part = if owners.is_empty() { 0 } else { 350 };
+            assert_eq!(
+                (used.of(&unit("a")), used.unattributed),
+                (part, 700 - part),
+                "who is unseen has a part"
+            );
         }
     }
 

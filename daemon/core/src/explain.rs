@@ -1,23 +1,31 @@
 //! Where a pod's figures come from, for people: its last windows, each with the rule behind it, and who it waited for.
 
+mod chain;
+
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Add;
 use std::sync::Arc;
 
 use crate::identity::{DeviceId, Owner, PodUid, ProcessId};
-use crate::probe::{Doings, Waits};
+use crate::probe::{Doing, Doings, Waits};
 use crate::roofline::{Blind, Bound, Loads, Roofline};
 use crate::stall::{Causes, Rule, Still};
-use crate::state::State;
+use crate::state::{Class, State};
 use crate::time::{Interval, MonoNs, SECOND};
 use crate::view::Evidence;
+
+pub use chain::{Chain, End, Link};
 
 /// How far back explanations go.
 pub const REACH: u64 = 30 * SECOND;
 
-/// The most waits between two processes that are kept of a second: those that took longest.
-const WAITS: usize = 16;
+/// The most pairs of processes of which one waited for the other that are kept of a second: those that can have held
+/// work up for longest.
+const WAITS: usize = 64;
+
+/// The most processes that called for an owner that are kept of a window: those that left most time between their calls.
+const CALLERS: usize = 4;
 
 /// Why the time that an owner did not use a device is what it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -78,6 +86,56 @@ pub struct Why {
     pub still: Option<Still>,
     /// What bounded its work, where it did any.
     pub roofline: Option<Roofline>,
+    /// Its processes that called the driver for it, as far as calls or samples show them; the most first.
+    pub callers: Vec<Caller>,
+    /// Whether wake-ups were followed, so that who waited for whom is known.
+    pub followed: bool,
+}
+
+/// A process that called the driver for an owner on a device in a window.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Caller {
+    /// Which.
+    pub process: ProcessId,
+    /// What its threads did between their calls. All 0 while its calls are not seen.
+    pub between: Doings,
+    /// Nanoseconds from enqueues to the ends of the synchronising calls that followed them.
+    pub within: u64,
+}
+
+impl Caller {
+    /// One of which no call was seen.
+    pub const fn new(process: ProcessId) -> Self {
+        Self { process, between: [0; Doing::COUNT], within: 0 }
+    }
+
+    /// Adds what it did at another time.
+    pub fn add(&mut self, other: &Self) {
+        sum(&mut self.between, &other.between);
+        self.within = self.within.saturating_add(other.within);
+    }
+
+    /// Nanoseconds of it all.
+    pub fn total(&self) -> u64 {
+        self.between.iter().fold(self.within, |sum, amount| sum.saturating_add(*amount))
+    }
+
+    /// Those of `callers` that are worth keeping, the most first.
+    pub(crate) fn most(callers: impl Iterator<Item = Self>) -> Vec<Self> {
+        let mut callers: Vec<Self> = callers.collect();
+        callers.sort_by_key(|caller| Reverse(caller.total()));
+        callers.truncate(CALLERS);
+        callers
+    }
+}
+
+/// A process that an explanation names.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Who {
+    /// What it is called, if that is known.
+    pub name: Option<Arc<str>>,
+    /// Whether it is known to be the pod's.
+    pub own: bool,
 }
 
 /// What is kept of a pod.
@@ -87,26 +145,44 @@ pub struct Explanation {
     pub windows: VecDeque<Arc<Why>>,
     /// Its waits for threads that woke it, by snapshot.
     pub waits: VecDeque<(MonoNs, Arc<[Waits]>)>,
+    /// Who the processes are that these name, and until when they took part.
+    pub who: BTreeMap<ProcessId, (MonoNs, Who)>,
 }
 
 impl Explanation {
-    /// Notes a window, and forgets those out of reach.
-    pub fn note(&mut self, why: Why) {
-        let end = why.during.end();
-        self.windows.push_back(Arc::new(why));
-        while self.windows.front().is_some_and(|oldest| end.since(oldest.during.end()) >= REACH) {
-            self.windows.pop_front();
+    /// Notes a window. `who` says who a process is.
+    pub fn note(&mut self, why: Why, who: impl Fn(ProcessId) -> Who) {
+        for caller in &why.callers {
+            self.name(caller.process, why.during.end(), &who);
         }
+        self.windows.push_back(Arc::new(why));
     }
 
-    /// Notes the waits of a snapshot that ended at `end`.
-    pub fn note_waits(&mut self, end: MonoNs, mut waits: Vec<Waits>) {
-        waits.sort_by_key(|waits| Reverse(waits.total()));
+    /// Notes the waits of a snapshot that ended at `end`. `who` says who a process is.
+    pub fn note_waits(&mut self, end: MonoNs, mut waits: Vec<Waits>, who: impl Fn(ProcessId) -> Who) {
+        waits.sort_by_key(|waits| Reverse(held_up(waits)));
         waits.truncate(WAITS);
-        self.waits.push_back((end, waits.into()));
-        while self.waits.front().is_some_and(|(oldest, _)| end.since(*oldest) >= REACH) {
-            self.waits.pop_front();
+        for process in waits.iter().flat_map(|waits| [waits.sleeper, waits.waker]) {
+            self.name(process, end, &who);
         }
+        self.waits.push_back((end, waits.into()));
+    }
+
+    /// Processes change their names, and whose they are may be known before or after what they are called.
+    fn name(&mut self, process: ProcessId, until: MonoNs, who: impl Fn(ProcessId) -> Who) {
+        let (last, known) = self.who.entry(process).or_default();
+        let Who { name, own } = who(process);
+        *last = until.max(*last);
+        known.name = name.or_else(|| known.name.take());
+        known.own |= own;
+    }
+
+    /// Forgets what is out of reach `now`. Without that nothing is forgotten.
+    pub fn forget(&mut self, now: MonoNs) {
+        let within_reach = |end: MonoNs| now.since(end) < REACH;
+        self.windows.retain(|why| within_reach(why.during.end()));
+        self.waits.retain(|(end, _)| within_reach(*end));
+        self.who.retain(|_, (until, _)| within_reach(*until));
     }
 
     /// The windows by owner and device, in the order in which these first come.
@@ -127,9 +203,7 @@ impl Explanation {
         for waits in self.waits.iter().flat_map(|(_, waits)| waits.iter()) {
             let (count, doings) = sums.entry((waits.sleeper, waits.waker)).or_default();
             *count = count.saturating_add(waits.count);
-            for (sum, amount) in doings.iter_mut().zip(waits.doings) {
-                *sum = sum.saturating_add(amount);
-            }
+            sum(doings, &waits.doings);
         }
         let mut all: Vec<Waits> = sums
             .into_iter()
@@ -155,6 +229,11 @@ impl Recent<'_> {
     /// Nanoseconds by state over all windows, largest first.
     pub fn states(&self) -> Vec<(State, u64)> {
         largest_first(self.windows.iter().flat_map(|why| why.states.iter().copied()))
+    }
+
+    /// The largest of its states in which work was wanted and the device stood still, with nanoseconds.
+    pub fn leading_stall(&self) -> Option<(State, u64)> {
+        self.states().into_iter().find(|(state, _)| state.class() == Class::Stalled)
     }
 
     /// By which rules a state was found, in nanoseconds of the node's time, largest first.
@@ -184,6 +263,19 @@ impl Recent<'_> {
     /// Nanoseconds of the windows.
     pub fn span(&self) -> u64 {
         self.windows.iter().map(|why| why.during.nanos()).sum()
+    }
+}
+
+/// Nanoseconds of waits in which wakers did what can hold up work.
+fn held_up(waits: &Waits) -> u64 {
+    let stalls = Doing::ALL.into_iter().zip(waits.doings);
+    let stalls = stalls.filter(|(doing, _)| doing.is_busy() || *doing == Doing::Lock);
+    stalls.fold(0, |sum, (_, amount)| sum.saturating_add(amount))
+}
+
+fn sum(sums: &mut Doings, more: &Doings) {
+    for (sum, amount) in sums.iter_mut().zip(more) {
+        *sum = sum.saturating_add(*amount);
     }
 }
 

@@ -361,6 +361,10 @@ pub struct Process {
     /// Its part in MPS, as far as it shows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mps: Option<Mps>,
+    /// What its first thread is called, for people: its program's name or one that it chose. Printable ASCII, at most 15
+    /// bytes of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<Arc<str>>,
 }
 
 /// A process's part in MPS, which runs the work of several processes in one context.
@@ -380,6 +384,10 @@ pub struct Opened {
     pub control: bool,
     /// Minor numbers of the GPUs whose files are, in order.
     pub minors: Vec<u32>,
+    /// Whether the file of unified memory (`nvidia-uvm`) is. CUDA opens it before anything can run; what only reads
+    /// counters by NVML does not.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub uvm: bool,
 }
 
 /// All pods of the node that are known by name, and what they hold.

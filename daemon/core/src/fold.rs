@@ -10,6 +10,7 @@ mod close;
 mod demand;
 mod energy;
 mod injected;
+mod participants;
 mod probes;
 mod report;
 mod tariff;
@@ -499,6 +500,7 @@ impl Fold {
         self.named.retain(|uid, _| kept.contains(uid));
         self.recent.retain(|uid, _| kept.contains(uid));
         self.explanations.retain(|uid, _| kept.contains(uid));
+        self.explanations.values_mut().for_each(|explanation| explanation.forget(self.now));
         self.threads.retain(|uid, _| kept.contains(uid));
         self.pressures.retain(|uid| kept.contains(uid));
         self.containers.retain(|(uid, _), _| kept.contains(uid));

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::allocate::Held;
 use crate::attribute::{Participants, Used, Weights, attribute};
-use crate::explain::{Ground, Why};
+use crate::explain::{Caller, Ground, Why};
 use crate::fact::{Level, Part};
 use crate::habit::Habit;
 use crate::identity::{DeviceId, Owner};
@@ -61,6 +61,8 @@ pub struct Standing {
     pub host: Option<Host>,
     /// How many kernels and graphs it launched then.
     pub launches: u64,
+    /// Its processes that called the driver then.
+    pub callers: Vec<Caller>,
 }
 
 impl Stretch<'_> {
@@ -123,6 +125,8 @@ impl Stretch<'_> {
                             still: divided.as_ref().map(|divided| self.still(&owner, divided)),
                             rules: situation.causes.filter(|_| ground == Ground::Causes),
                             roofline: roofline.filter(|_| situation.used.is_some_and(|used| used > 0)),
+                            callers: standing.callers,
+                            followed: standing.host.as_ref().is_some_and(|host| host.followed),
                         });
                     }
                     allocated.push((owner, states));
@@ -184,7 +188,7 @@ impl Stretch<'_> {
     ) -> Situation {
         // Unattributed work may be anybody's who has a context here, or of whom nobody knows: none of them is idle
         // for certain. Who has not opened the device has no part in the work of processes that are all known.
-        let known = !self.who.strangers && !self.who.owners.is_empty();
+        let known = !self.who.strangers && !self.who.unseen && !self.who.owners.is_empty();
         let absent = known && standing.progress == Some(Progress::NoProcess);
         let used = divided.map(|(used, _)| used);
         let hidden = !absent && used.is_some_and(|used| used.unattributed > self.budget / 1000);

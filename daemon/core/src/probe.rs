@@ -103,6 +103,9 @@ pub struct Probes {
     /// The waits that ended with a wake-up by another thread of those that are watched, in order of processes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub waits: Vec<Waits>,
+    /// Processes that use a CUDA driver and have no [`Calls`], in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub users: Vec<User>,
 }
 
 impl Probes {
@@ -115,8 +118,21 @@ impl Probes {
             sampled: Vec::new(),
             followed: false,
             waits: Vec::new(),
+            users: Vec::new(),
         }
     }
+}
+
+/// A process that uses a CUDA driver and of which no call was seen.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct User {
+    /// The process.
+    pub process: ProcessId,
+    /// The device; none if nothing says which.
+    pub device: Option<DeviceRef>,
+    /// Whether its calls would have been seen: then it has made none since it is watched. If not, its pod wants no
+    /// probes, and it may have asked for anything.
+    pub watched: bool,
 }
 
 /// Waits of the threads of one process for those of another, or for one another.
@@ -171,6 +187,14 @@ pub struct Calls {
     pub asked: Asked,
     /// The gaps, in order.
     pub gaps: Vec<Gap>,
+}
+
+impl Calls {
+    /// Whether nothing is known of the process but that it may ask for work: no call of it is watched.
+    pub fn is_unseen(&self) -> bool {
+        let nothing = !self.from_start && self.last_call.is_none() && self.gaps.is_empty();
+        self.shed || nothing && self.asked == Asked::default() && self.enqueued > 0
+    }
 }
 
 /// What kind of gap.

@@ -75,6 +75,14 @@ impl Roster {
         lives.max().map_or(0, |(_, nanos)| nanos)
     }
 
+    /// The processes that lived in some of `during`.
+    pub fn during(&self, during: Interval) -> impl Iterator<Item = &Process> {
+        let lived = move |entry: &&Entry| {
+            entry.process.id.start < during.end() && entry.gone.is_none_or(|gone| gone >= during.start())
+        };
+        self.by_pid.values().flatten().filter(lived).map(|entry| &entry.process)
+    }
+
     /// Live processes.
     pub fn alive(&self) -> impl Iterator<Item = &Process> {
         self.by_pid.values().flatten().filter(|entry| entry.gone.is_none()).map(|entry| &entry.process)
@@ -87,7 +95,7 @@ impl Roster {
         for process in self.alive().filter(|process| belongs(&process.scope, owner, containers)) {
             match &process.opened {
                 None => unknown = true,
-                Some(Opened { control, minors }) => {
+                Some(Opened { control, minors, .. }) => {
                     // Without a minor number any GPU's file will do; a control file alone is on its way to one.
                     let open = minor.map_or(!minors.is_empty(), |minor| minors.contains(&minor));
                     if open || (*control && minors.is_empty()) {
@@ -131,6 +139,7 @@ mod tests {
             scope: Scope::Unit(unit.into()),
             opened: Some(Opened::default()),
             mps: None,
+            name: None,
         }
     }
 

@@ -185,7 +185,9 @@ pub fn causes(still: Still, host: &Host) -> Causes {
     }
 
     causes.pass_on(others, host);
-    rest -= causes.complete(rest, still.whole);
+    if !host.gaps.is_empty() {
+        rest -= causes.complete(rest, still.whole);
+    }
     if let Some(habit) = &host.habit {
         for (state, amount) in habit.divide(rest, still.used).map(Split::into_parts).unwrap_or_default() {
             causes.add(Rule::Habit, state, amount);
@@ -328,6 +330,11 @@ const fn state(doing: Doing) -> State {
         Doing::Request | Doing::Timer => State::IdleNoWork,
         Doing::Poll | Doing::Unknown => State::UnknownNoEvidence,
     }
+}
+
+/// What the thread that feeds a device does in this state; none where its calls alone make the state.
+pub fn doing(of: State) -> Option<Doing> {
+    Doing::ALL.into_iter().find(|doing| state(*doing) == of)
 }
 
 fn weights<'g>(gaps: &[&'g Gap], of: impl Fn(&Gap) -> u64) -> Vec<(&'g Gap, u64)> {

@@ -76,6 +76,7 @@ impl Devices {
         // The nodes of `/dev` are made anew while processes hold the old ones.
         match rest.strip_suffix(b" (deleted)").unwrap_or(rest) {
             b"ctl" => opened.control = true,
+            b"-uvm" => opened.uvm = true,
             number => opened.minors.extend(minor(number)),
         }
         Ok(())

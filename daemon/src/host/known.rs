@@ -4,6 +4,7 @@ use warpmeter_core::fact::{Fact, Mps, Opened, Process};
 use warpmeter_core::identity::{PodUid, ProcessId, Scope};
 use warpmeter_core::time::{MonoNs, SECOND};
 
+use super::comm::Comm;
 use super::devices::Scan;
 use super::directory::Unread;
 use super::path::is_workload;
@@ -66,6 +67,7 @@ pub(super) struct Known {
     scope: Scope,
     opened: Option<Opened>,
     mps: Option<Mps>,
+    name: Comm,
     told: Told,
 }
 
@@ -86,6 +88,7 @@ impl Known {
             scope,
             opened: None,
             mps: stat.server.then_some(Mps::Server),
+            name: stat.name,
             told: Told::Nothing,
         };
         new.plan_check(now);
@@ -147,6 +150,10 @@ impl Known {
     /// Takes in its state; the fact that it has ended, if it has and it had been reported.
     pub(super) fn lives(&mut self, stat: Stat) -> Option<Fact> {
         self.life = stat.life;
+        if stat.name != self.name {
+            self.name = stat.name;
+            self.changed();
+        }
         if stat.server && self.mps != Some(Mps::Server) {
             // It is named so by the program that it has begun to run since.
             self.mps = Some(Mps::Server);
@@ -249,7 +256,7 @@ impl Known {
         (due && self.life != Life::Ended).then(|| {
             self.told = Told::Current;
             let (scope, opened) = (self.scope.clone(), self.opened.clone());
-            Fact::Process(Process { id: self.id, scope, opened, mps: self.mps })
+            Fact::Process(Process { id: self.id, scope, opened, mps: self.mps, name: self.name.text() })
         })
     }
 

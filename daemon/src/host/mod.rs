@@ -6,6 +6,7 @@
 
 pub mod cgroup;
 mod clock;
+mod comm;
 mod devices;
 pub(crate) mod directory;
 mod health;

@@ -45,7 +45,7 @@ impl Default for HostRoots {
 /// Finds the processes that can matter to a GPU, and whose they are.
 ///
 /// Reported are processes of pods, containers and Slurm jobs, and others once the driver names them or they are seen
-/// to have a GPU device file open; again when their owner or their device files change, until they have ended.
+/// to have a GPU device file open; again when their owner, name or device files change, until they have ended.
 #[derive(Debug)]
 pub struct HostSource {
     roots: HostRoots,

@@ -1,5 +1,6 @@
 //! The text of `/proc/PID/stat`: what identifies a process, and whether it still runs.
 
+use super::comm::Comm;
 use super::mps::is_server;
 
 /// Flag of kernel threads (`PF_KTHREAD`): they have no memory, files or cgroup of their own.
@@ -15,6 +16,8 @@ pub(super) struct Stat {
     pub ticks: u64,
     /// Whether it is a thread of the kernel.
     pub kernel: bool,
+    /// What it is called.
+    pub name: Comm,
     /// Whether it is an MPS server by its name.
     pub server: bool,
     /// How far it is from its end.
@@ -57,8 +60,14 @@ impl Stat {
             (false, _) if flags & EXITING != 0 => Life::Leaving,
             (false, _) => Life::Running,
         };
-        let server = is_server(text.get(open + 1..close)?);
-        Some(Self { ticks, kernel: flags & KERNEL_THREAD != 0, server, life })
+        let name = text.get(open + 1..close)?;
+        Some(Self {
+            ticks,
+            kernel: flags & KERNEL_THREAD != 0,
+            name: Comm::new(name),
+            server: is_server(name),
+            life,
+        })
     }
 }
 

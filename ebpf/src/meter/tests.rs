@@ -5,6 +5,7 @@ use crate::sys::zero;
 
 struct One {
     watched: bool,
+    refuses: bool,
 }
 
 impl Names for One {
@@ -25,12 +26,16 @@ impl Names for One {
     }
 
     fn unwatched(&mut self) -> Vec<u32> {
-        if self.watched { Vec::new() } else { vec![7] }
+        if self.watched || self.refuses { Vec::new() } else { vec![7] }
+    }
+
+    fn users(&self) -> Vec<u32> {
+        vec![7]
     }
 }
 
 fn known() -> One {
-    One { watched: true }
+    One { watched: true, refuses: false }
 }
 
 fn counted(launches: u64, sync_wait: u64) -> Use {
@@ -132,8 +137,11 @@ fn the_last_time_of_threads_that_end_counts() {
     let alive = |at, sum| Reading { tasks: vec![(8, thread(0, at, cpu(sum)))], ..reading(at) };
     assert_eq!(meter.advance(&alive(10, 3), &mut known()), None);
     assert_eq!(meter.advance(&alive(20, 9), &mut known()).unwrap().threads[0].others, cpu(6));
-    let ended = Reading { processes: vec![(7, record(0, cpu(0), cpu(11)))], ..reading(30) };
-    assert_eq!(meter.advance(&ended, &mut known()).unwrap().threads[0].others, cpu(2));
+    let ended = |at| Reading { processes: vec![(7, record(0, cpu(0), cpu(11)))], ..reading(at) };
+    // Until its last switch the kernel keeps its record.
+    let ending = Reading { tasks: vec![(8, thread(task::ENDED, 30, cpu(11)))], ..ended(30) };
+    assert_eq!(meter.advance(&ending, &mut known()).unwrap().threads[0].others, cpu(2));
+    assert!(meter.advance(&ended(40), &mut known()).unwrap().threads.is_empty());
 }
 
 #[test]
@@ -167,12 +175,33 @@ fn nothing_is_said_of_processes_that_are_not_watched_but_that_they_are_there() {
     let mut meter = Meter::default();
     for at in [10, 20] {
         let uses = vec![(UseKey { tgid: 7, slot: 0 }, counted(at, 0))];
-        let probes = meter.advance(&Reading { uses, ..reading(at) }, &mut One { watched: false });
+        let probes =
+            meter.advance(&Reading { uses, ..reading(at) }, &mut One { watched: false, refuses: false });
         let Some(probes) = probes else { continue };
         let calls = &probes.calls[0];
         assert_eq!((probes.calls.len(), calls.from_start, calls.last_call), (1, false, None));
         assert_eq!((calls.asked, calls.gaps.len(), calls.enqueued), (Asked::default(), 0, 1));
         assert!(calls.shed);
+        assert!(probes.users.is_empty());
+    }
+}
+
+#[test]
+fn who_uses_a_driver_without_a_call_that_is_seen_is_told_and_whether_it_would_have_been() {
+    let user =
+        |watched| User { process: ProcessId { pid: HostPid(7), start: MonoNs(5) }, device: None, watched };
+    let uses = || vec![(UseKey { tgid: 7, slot: 0 }, counted(3, 0))];
+    let refuses = One { watched: false, refuses: true };
+    for (mut names, uses, users) in [
+        (refuses, uses(), vec![user(false)]),
+        (known(), Vec::new(), vec![user(true)]),
+        (known(), uses(), Vec::new()),
+    ] {
+        let mut meter = Meter::default();
+        meter.advance(&reading(10), &mut names);
+        let probes = meter.advance(&Reading { uses, ..reading(20) }, &mut names).unwrap();
+        assert_eq!(probes.calls.is_empty(), !users.is_empty());
+        assert_eq!(probes.users, users);
     }
 }
 

@@ -13,7 +13,7 @@ impl Host for Few {
     }
 
     fn opened(&mut self, _pid: u32) -> Option<Opened> {
-        Some(Opened { control: true, minors: self.minors.clone() })
+        Some(Opened { control: true, minors: self.minors.clone(), uvm: true })
     }
 
     fn is_workload(&self, _scope: &Scope) -> bool {
@@ -74,4 +74,19 @@ fn a_process_that_was_gone_at_once_is_its_cgroups_unless_that_is_several_owners(
     people.host.pod = "q";
     people.process(9, &record(42, 0));
     assert_eq!(people.process(8, &record(42, 30_000_000)), None);
+}
+
+#[test]
+fn who_refuses_is_a_user_of_its_driver_and_nothing_else_is_said_of_it() {
+    let mut people = People::new(Few { minors: vec![], pod: "p" });
+    people.users = [7, 8].into();
+    // One of them is watched, and a third used a driver once.
+    people.unseen = [7, 9].into();
+    assert_eq!(people.unwatched(), [7, 9]);
+    people.refuse(vec![PodUid::new("p")]);
+    assert!(people.unwatched().is_empty());
+    assert_eq!(people.users(), [7, 8, 9]);
+    assert_eq!([7, 8, 9].map(|pid| people.is_watched(pid)), [false, true, false]);
+    people.forget(8);
+    assert_eq!(people.users(), [7, 9]);
 }

@@ -2,6 +2,7 @@
 
 mod compat;
 mod documents;
+mod explain;
 mod http;
 mod parse;
 mod property;

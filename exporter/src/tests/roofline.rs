@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use warpmeter_core::explain::{Explanation, Ground, Why};
+use warpmeter_core::explain::{Explanation, Ground, Who, Why};
 use warpmeter_core::identity::{DeviceId, GpuId, MigId};
 use warpmeter_core::peak;
 use warpmeter_core::roofline::{Loads, Roofline};
@@ -25,7 +25,7 @@ fn explained(mig: Option<&str>, alone: bool, [dram, tensor, vector]: [Option<u64
         sm_occupied: Some(part(20)),
     };
     let mut explanation = Explanation::default();
-    explanation.note(Why {
+    let why = Why {
         owner: sample::pod_owner("uid-1", "main"),
         device: DeviceId { gpu: GpuId::new("GPU-a"), mig: mig.map(MigId::new) },
         during: Interval::new(MonoNs(0), MonoNs(SECOND)).unwrap(),
@@ -37,7 +37,10 @@ fn explained(mig: Option<&str>, alone: bool, [dram, tensor, vector]: [Option<u64
         rules: None,
         still: None,
         roofline: Some(Roofline::of(loads, alone)),
-    });
+        callers: Vec::new(),
+        followed: false,
+    };
+    explanation.note(why, |_| Who::default());
     PodView { explanation: Arc::new(explanation), ..sample::pod("uid-1") }
 }
 

@@ -22,6 +22,17 @@ pub enum Whose {
     Host,
 }
 
+/// What the probes tell of a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Watch {
+    /// What it asks for.
+    Watched,
+    /// That it is not watched.
+    Unwatched,
+    /// That its pod refuses probes.
+    Refused,
+}
+
 /// A process.
 #[derive(Debug, Clone)]
 pub struct Process {
@@ -32,7 +43,9 @@ pub struct Process {
     /// The part of the device's threads that MPS lets it use, in percent, if its environment says so.
     pub threads: Option<u32>,
     /// Whether probes see what it asks for.
-    pub watched: bool,
+    pub watch: Watch,
+    /// Whether it has taken the name of an MPS server.
+    pub disguised: bool,
 }
 
 /// What a container holds, by the id that the allocator gives it: `{gpu}` and `{mig}` stand for the device's own.
@@ -44,6 +57,9 @@ pub struct Grant {
     pub device: usize,
     /// Its id's form.
     pub id: &'static str,
+    /// How much of the device's computing time the scheduler has noted for it, in percent: then that counts, and not
+    /// the slot of the id.
+    pub share: Option<u32>,
 }
 
 /// A case.
@@ -69,15 +85,28 @@ impl Case {
         let count = u32::try_from(programs.len()).unwrap();
         let numbered = (0..count).zip(programs);
         let processes = numbered.map(|(pod, program)| Process::of(Whose::Pod(pod, 0), 0, *program)).collect();
-        let grants = (0..count).map(|pod| Grant { to: (pod, 0), device: 0, id: "{gpu}::{n}" }).collect();
+        let grants = (0..count).map(|pod| Grant::of((pod, 0), 0, "{gpu}::{n}")).collect();
         Self { name, gpus: 1, sharing, replicas: count, processes, grants }
+    }
+}
+
+impl Grant {
+    /// One that holds what its id says.
+    pub const fn of(to: (u32, u32), device: usize, id: &'static str) -> Self {
+        Self { to, device, id, share: None }
     }
 }
 
 impl Process {
     /// One that runs `program` on `device`.
     pub fn of(whose: Whose, device: usize, program: Program) -> Self {
-        Self { whose, programs: vec![(device, program)], threads: None, watched: true }
+        Self::on(whose, &[(device, program)])
+    }
+
+    /// One that runs programs on several devices.
+    pub fn on(whose: Whose, programs: &[(usize, Program)]) -> Self {
+        let programs = programs.to_vec();
+        Self { whose, programs, threads: None, watch: Watch::Watched, disguised: false }
     }
 
     /// When its first program begins.

@@ -1,11 +1,19 @@
 //! The cases: 2 to 16 processes, and every way to share that a node has.
 
 use crate::MS;
-use crate::case::{Case, Grant, Process, Sharing, Whose};
+use crate::case::{Case, Grant, Process, Sharing, Watch, Whose};
 use crate::program::Program;
 
-/// The case in which the probes do not see one process: most of what they cannot divide is nobody's.
-pub const UNWATCHED: &str = "2, one not watched";
+/// The cases in which the probes do not see one process: most of what they cannot divide is nobody's.
+pub const UNSEEN: [&str; 5] = [
+    "2, one not watched",
+    "2, one refuses probes",
+    "2, one refuses probes under an MPS server's name",
+    "2 under MPS, one refuses probes",
+    "3 under MPS, one refuses probes under an MPS server's name",
+];
+/// The case in which a device is held in unequal parts.
+pub const FRACTIONS: &str = "2 with 30 and 70 % by HAMi";
 /// The case in which processes wait for one another under MPS, which nothing tells from running beside one another.
 pub const TIGHT: &str = "2 under MPS that do not fit";
 
@@ -57,10 +65,13 @@ pub fn cases() -> Vec<Case> {
             Sharing::Turns,
             &[hog, duty(20), hog.from(5_430 * MS), duty(10)],
         ),
-        unwatched(),
+        hidden(UNSEEN[0], Sharing::Turns, 2, Watch::Unwatched),
+        hidden(UNSEEN[1], Sharing::Turns, 2, Watch::Refused),
+        disguised(hidden(UNSEEN[2], Sharing::Turns, 2, Watch::Refused)),
         host(),
         containers(),
         hami(),
+        fractions(),
         devices(),
     ];
     cases.extend(mps());
@@ -76,10 +87,17 @@ fn ahead() -> Case {
     case
 }
 
-/// Of one, nothing is seen that it asks for.
-fn unwatched() -> Case {
-    let mut case = Case::pods(UNWATCHED, Sharing::Turns, &[Program::duty(40), Program::duty(30)]);
-    case.processes[1].watched = false;
+/// Of the last of so many, nothing is seen that it asks for.
+fn hidden(name: &'static str, sharing: Sharing, count: usize, watch: Watch) -> Case {
+    let programs = [40, 30, 20].map(|percent| Program::duty(percent).wide(300));
+    let mut case = Case::pods(name, sharing, &programs[..count]);
+    case.processes[count - 1].watch = watch;
+    case
+}
+
+/// The same, which has the name of an MPS server.
+fn disguised(mut case: Case) -> Case {
+    case.processes.last_mut().unwrap().disguised = true;
     case
 }
 
@@ -92,7 +110,7 @@ fn host() -> Case {
 /// Two pods of two containers each, and one container with two processes.
 fn containers() -> Case {
     let process = |pod, container, program| Process::of(Whose::Pod(pod, container), 0, program);
-    let grant = |pod, container| Grant { to: (pod, container), device: 0, id: "{gpu}::{n}" };
+    let grant = |pod, container| Grant::of((pod, container), 0, "{gpu}::{n}");
     Case {
         name: "2 pods of several containers",
         gpus: 1,
@@ -119,15 +137,20 @@ fn hami() -> Case {
     case
 }
 
+/// Slots as HAMi names them, of which its scheduler has noted how much of the device they are.
+fn fractions() -> Case {
+    let mut case = Case::pods(FRACTIONS, Sharing::Turns, &[Program::hog(), Program::duty(50)]);
+    case.replicas = 10;
+    for (grant, share) in case.grants.iter_mut().zip([30, 70]) {
+        (grant.id, grant.share) = ("{gpu}-{n}", Some(share));
+    }
+    case
+}
+
 /// Two processes on two devices each, and one on one of them.
 fn devices() -> Case {
-    let grant = |pod, device| Grant { to: (pod, 0), device, id: "{gpu}::{n}" };
-    let process = |pod, programs: &[(usize, Program)]| Process {
-        whose: Whose::Pod(pod, 0),
-        programs: programs.to_vec(),
-        threads: None,
-        watched: true,
-    };
+    let grant = |pod, device| Grant::of((pod, 0), device, "{gpu}::{n}");
+    let process = |pod, programs: &[(usize, Program)]| Process::on(Whose::Pod(pod, 0), programs);
     let (hog, duty) = (Program::hog(), Program::duty);
     Case {
         name: "3 on several devices",
@@ -159,6 +182,8 @@ fn mps() -> Vec<Case> {
         Case::pods(TIGHT, Sharing::Mps, &[hog.wide(900), duty(30).wide(900)]),
         Case::pods("4 under MPS", Sharing::Mps, &[hog, duty(30), duty(10), Program::silent()]),
         Case::pods("8 under MPS", Sharing::Mps, &[3, 5, 8, 10, 15, 20, 25, 30].map(duty)),
+        hidden(UNSEEN[3], Sharing::Mps, 2, Watch::Refused),
+        disguised(hidden(UNSEEN[4], Sharing::Mps, 3, Watch::Refused)),
     ]
 }
 
@@ -170,7 +195,7 @@ fn mig() -> Vec<Case> {
         sharing: Sharing::Mig(7),
         replicas: 0,
         processes: (0..7_u32).map(|n| on(n as usize, n, Program::duty(5 + 10 * u64::from(n)))).collect(),
-        grants: (0..7_u32).map(|n| Grant { to: (n, 0), device: n as usize, id: "{mig}" }).collect(),
+        grants: (0..7_u32).map(|n| Grant::of((n, 0), n as usize, "{mig}")).collect(),
     };
     let replicas = Case {
         name: "6 on replicas of 2 MIG instances",
@@ -185,7 +210,7 @@ fn mig() -> Vec<Case> {
             on(1, 4, Program::duty(30)),
             on(1, 5, Program::silent()),
         ],
-        grants: (0..6_u32).map(|n| Grant { to: (n, 0), device: n as usize / 3, id: "{mig}::{n}" }).collect(),
+        grants: (0..6_u32).map(|n| Grant::of((n, 0), n as usize / 3, "{mig}::{n}")).collect(),
     };
     vec![each, replicas]
 }

@@ -3,9 +3,11 @@
 use std::path::Path;
 
 use warpmeter_core::fact::Sample;
-use warpmeter_sharing::matrix::{AHEAD, BESIDE, TIGHT, UNWATCHED, cases};
+use warpmeter_sharing::SECOND;
+use warpmeter_sharing::case::Whose;
+use warpmeter_sharing::matrix::{AHEAD, BESIDE, FRACTIONS, TIGHT, UNSEEN, cases};
 use warpmeter_sharing::outcome::{Given, outcome};
-use warpmeter_sharing::run::run;
+use warpmeter_sharing::run::{SECONDS, run};
 use warpmeter_sharing::table::{Row, markdown, put, rows};
 
 /// Hundredths of a percent.
@@ -39,13 +41,27 @@ fn every_owners_part_is_as_right_as_its_evidence_promises_and_the_document_says_
     }
     for row in &all {
         let Some(limit) = limit(row) else { continue };
-        if row.case == UNWATCHED && row.evidence == "inferred" {
+        if UNSEEN.contains(&row.case) && row.used > limit {
             // What nobody saw is nobody's: nothing is given to another.
-            assert!(row.over <= 2 * POINT, "{row:?}");
+            assert!(row.over <= 2 * POINT && row.nobodys > 0, "{row:?}");
             continue;
         }
         assert!(row.used <= limit && row.borrowed <= limit, "{row:?}");
         assert!(row.contended.is_none_or(|contended| contended <= 5 * POINT), "{row:?}");
+    }
+}
+
+#[test]
+fn who_holds_a_fraction_is_allotted_just_that() {
+    let case = cases().into_iter().find(|case| case.name == FRACTIONS).unwrap();
+    let run = run(&case);
+    for given in [Given::Driver, Given::Probes] {
+        let outcome = outcome(&case, &run, given, |_| {});
+        for (grant, percent) in case.grants.iter().zip([30, 70]) {
+            let part = outcome.parts[&(0, Whose::Pod(grant.to.0, grant.to.1))];
+            let due = SECONDS * SECOND / 100 * percent;
+            assert!(part.allocated.abs_diff(due) <= SECONDS, "{given:?}: {} of {due} ns", part.allocated);
+        }
     }
 }
 

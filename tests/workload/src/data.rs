@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::programs::{ProgramError, compute};
 use crate::stop::End;
-use crate::{Wait, Waiter};
+use crate::{Relay, Source, Wait};
 
 /// Writes a checkpoint and waits until it is on the disk.
 pub(crate) fn write_checkpoint(path: &Path, bytes: usize) -> Result<(), ProgramError> {
@@ -26,6 +26,20 @@ pub(crate) fn write_checkpoint(path: &Path, bytes: usize) -> Result<(), ProgramE
     file.sync_data().map_err(fail)
 }
 
+/// Waits for data and says through a named pipe that it is there, over and over.
+pub(crate) fn relay(plan: &Relay) -> Result<(), ProgramError> {
+    let end = End::after(plan.seconds);
+    let mut data = Data::open(&plan.source)?;
+    let fail = |e| ProgramError::File(plan.to.clone(), e);
+    // Until somebody reads from it.
+    let mut to = File::options().write(true).open(&plan.to).map_err(fail)?;
+    while !end.reached() {
+        data.wait(&plan.source, end)?;
+        to.write_all(&[0]).map_err(fail)?;
+    }
+    Ok(())
+}
+
 /// Where a waiter's data comes from.
 pub(crate) enum Data {
     /// Time.
@@ -34,13 +48,15 @@ pub(crate) enum Data {
     File { file: File, path: PathBuf, buffer: Vec<u8>, aligned: usize, offset: u64 },
     /// A thread of this process.
     Thread(mpsc::Receiver<()>),
+    /// A named pipe.
+    Pipe { file: File, path: PathBuf },
     /// A feeder.
     Feeder { connection: TcpStream, address: SocketAddr, buffer: Vec<u8> },
 }
 
 impl Data {
     /// Opens what a plan names.
-    pub(crate) fn open(plan: &Waiter) -> Result<Self, ProgramError> {
+    pub(crate) fn open(plan: &Source) -> Result<Self, ProgramError> {
         match plan.wait {
             Wait::Sleep | Wait::Cpu => Ok(Self::Nothing),
             Wait::Lock => {
@@ -55,6 +71,11 @@ impl Data {
                     }
                 });
                 Ok(Self::Thread(receive))
+            }
+            Wait::Pipe => {
+                let path = plan.file.clone().unwrap_or_else(|| "pipe".into());
+                let file = File::open(&path).map_err(|e| ProgramError::File(path.clone(), e))?;
+                Ok(Self::Pipe { file, path })
             }
             Wait::Network => {
                 let address = plan.connect;
@@ -76,13 +97,16 @@ impl Data {
     }
 
     /// Waits for the data of one step.
-    pub(crate) fn wait(&mut self, plan: &Waiter, end: End) -> Result<(), ProgramError> {
+    pub(crate) fn wait(&mut self, plan: &Source, end: End) -> Result<(), ProgramError> {
         match self {
             Self::Nothing if plan.wait == Wait::Cpu => compute(Duration::from_micros(plan.wait_us)),
             Self::Nothing => end.sleep(Duration::from_micros(plan.wait_us)),
             Self::Thread(data) => {
                 // The thread lives as long as this end of the channel.
                 data.recv_timeout(Duration::from_secs(1)).unwrap_or_default();
+            }
+            Self::Pipe { file, path } => {
+                file.read_exact(&mut [0]).map_err(|e| ProgramError::File(path.clone(), e))?;
             }
             Self::Feeder { connection, address, buffer } => {
                 let size = u32::try_from(buffer.len()).unwrap_or(u32::MAX);

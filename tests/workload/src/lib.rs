@@ -46,6 +46,8 @@ enum Program {
     MpsServer(Common),
     /// Sends data to waiters that ask for it; uses no GPU.
     Feeder(Feeder),
+    /// Waits as a waiter does and hands on through a named pipe, again and again; uses no GPU.
+    Relay(Relay),
     /// Sends requests to a server; uses no GPU.
     Client(Client),
 }
@@ -141,6 +143,8 @@ enum Wait {
     Lock,
     /// Asks a feeder, over a connection.
     Network,
+    /// Reads a byte from a named pipe.
+    Pipe,
 }
 
 /// A trainer that waits.
@@ -148,13 +152,20 @@ enum Wait {
 struct Waiter {
     #[command(flatten)]
     step: Step,
+    #[command(flatten)]
+    source: Source,
+}
+
+/// What comes before each step.
+#[derive(Clone, Debug, Args)]
+struct Source {
     /// How it waits.
     #[arg(long, value_enum, default_value = "sleep")]
     wait: Wait,
     /// How long it waits before each step.
     #[arg(long, default_value_t = 20_000)]
     wait_us: u64,
-    /// File to read.
+    /// File or named pipe to read.
     #[arg(long)]
     file: Option<PathBuf>,
     /// Feeder to ask.
@@ -190,6 +201,19 @@ struct Feeder {
     /// Delay of each answer.
     #[arg(long, default_value_t = 20_000)]
     delay_us: u64,
+    /// Ends after this many seconds; 0 is never.
+    #[arg(long, default_value_t = 0.0)]
+    seconds: f64,
+}
+
+/// A process that gets what others wait for.
+#[derive(Clone, Debug, Args)]
+struct Relay {
+    #[command(flatten)]
+    source: Source,
+    /// Named pipe into which it puts a byte after each wait.
+    #[arg(long)]
+    to: PathBuf,
     /// Ends after this many seconds; 0 is never.
     #[arg(long, default_value_t = 0.0)]
     seconds: f64,

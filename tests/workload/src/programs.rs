@@ -37,6 +37,7 @@ pub(crate) fn run(program: &Program) -> Result<(), ProgramError> {
     let start = monotonic_ns();
     let (name, common, outcome) = match program {
         Program::Feeder(p) => return network::feed(p.listen, Duration::from_micros(p.delay_us), p.seconds),
+        Program::Relay(p) => return data::relay(p),
         Program::Client(p) => {
             return network::ask_often(p.connect, Duration::from_millis(p.period_ms), p.seconds);
         }
@@ -194,10 +195,10 @@ fn trainer(d: &mut Device<'_>, plan: &Step) -> Outcome {
 
 fn waiter(d: &mut Device<'_>, plan: &Waiter) -> Outcome {
     let steps = Steps::new(d, &plan.step)?;
-    let mut data = Data::open(plan)?;
+    let mut data = Data::open(&plan.source)?;
     while !d.end.reached() {
         let start = Instant::now();
-        data.wait(plan, d.end)?;
+        data.wait(&plan.source, d.end)?;
         d.account.waiting += start.elapsed();
         steps.run(d)?;
     }

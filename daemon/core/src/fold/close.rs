@@ -4,13 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::energy::Parts;
+use super::participants::Guise;
 use super::probes::{self, Seen};
 use super::{Fold, GpuState, IDENTITY_GRACE, Named, Recent, Watched};
 use crate::allocate::{Gpus, Held, resolve};
 use crate::attribute::{Participants, ProcessTimes, Weights};
-use crate::explain::Why;
-use crate::fact::{Discard, HealthState, Mps, Part, Process, Source};
-use crate::identity::{DeviceId, GpuId, HostPid, MigId, Owner, PodUid, Scope};
+use crate::explain::{Caller, Why};
+use crate::fact::{Discard, HealthState, Part, Process, Source};
+use crate::identity::{DeviceId, GpuId, HostPid, MigId, Owner, PodUid, ProcessId, Scope};
 use crate::inventory::{Counter, Gpu};
 use crate::ledger::Posting;
 use crate::posting::{Standing, Stretch};
@@ -201,9 +202,10 @@ impl Fold {
     /// Keeps why pods' windows are what they are, for those who ask.
     fn explain(&mut self, whys: Vec<Why>) {
         for why in whys {
-            if let Owner::Pod { uid, .. } = &why.owner {
-                self.explanations.entry(uid.clone()).or_default().note(why);
-            }
+            let Owner::Pod { uid, .. } = why.owner.clone() else { continue };
+            let during = why.during;
+            let who = |process: ProcessId| probes::who(&self.roster, process.pid, during, &uid);
+            self.explanations.entry(uid.clone()).or_default().note(why, who);
         }
     }
 
@@ -335,33 +337,6 @@ impl Fold {
         }
     }
 
-    fn participants(
-        &self,
-        window: &Window,
-        part: &Part,
-        piece: Interval,
-        device: &DeviceId,
-        held: Option<&Held>,
-    ) -> Participants {
-        let mut who = Participants::default();
-        for pid in pids(window, part) {
-            match self.roster.find(pid, window.during) {
-                Some(process) if process.mps == Some(Mps::Server) => who.served = true,
-                Some(process) => {
-                    who.owners.insert(self.owner(process, held));
-                }
-                None => who.strangers = true,
-            }
-        }
-        debug_assert_eq!(part.mig, device.mig, "a part is its device's");
-        if who.served {
-            // The clients are those who asked for something here. Unless they were watched, nobody knows them.
-            who.strangers |= !self.snapshots.cover(piece);
-            who.owners.extend(self.clients(window, piece, device, held));
-        }
-        who
-    }
-
     fn process_times(
         &self,
         id: &GpuId,
@@ -378,8 +353,10 @@ impl Fold {
         let mut sampled: BTreeSet<HostPid> = BTreeSet::new();
         for (sample, overlap) in self.gpus.get(id)?.timeline.samples(piece) {
             let process = self.roster.find(sample.pid, window.during);
-            if process.is_some_and(|process| process.mps == Some(Mps::Server)) {
-                // It is the work of its clients, and says nothing of whose.
+            let guise = process.and_then(|process| self.guise(process, piece));
+            if !matches!(guise, None | Some(Guise::Worker { now: true })) {
+                // It is, or may be, the work of its clients, and says nothing of whose.
+                times.silent = true;
                 continue;
             }
             let owner = process.map(|process| self.owner(process, Some(held)));
@@ -388,7 +365,7 @@ impl Fold {
             sampled.insert(sample.pid);
         }
         times.processes = sampled.len().try_into().unwrap_or(u64::MAX);
-        times.silent = part.is_some_and(|part| pids(window, part).iter().any(|pid| !sampled.contains(pid)));
+        times.silent |= part.is_some_and(|part| pids(window, part).iter().any(|pid| !sampled.contains(pid)));
         (!sampled.is_empty()).then_some(times)
     }
 
@@ -408,7 +385,9 @@ impl Fold {
         let quiet = seen.as_ref().and_then(|seen| seen.quiet).map_or(quiet, |called| quiet.min(called));
         let progress = self.progress(owner, place, seen.as_ref());
         let launches = seen.as_ref().map_or(0, |seen| seen.launches);
-        Standing { progress, quiet, host: seen.map(|seen| seen.host), launches }
+        let callers = seen.as_mut().map(|seen| std::mem::take(&mut seen.callers)).unwrap_or_default();
+        let callers = Caller::most(callers.into_values());
+        Standing { progress, quiet, host: seen.map(|seen| seen.host), launches, callers }
     }
 
     /// How far an owner has come with a device, as far as that is known.
@@ -455,7 +434,8 @@ impl Fold {
             |calls| {
                 let resolved = calls.device.as_ref().and_then(|named| resolve(named, gpus));
                 let pid = calls.process.pid;
-                probes::is_on(calls, device, resolved.as_ref(), listed.contains(&pid)) && own(pid)
+                let named = calls.device.as_ref();
+                probes::is_on(named, device, resolved.as_ref(), listed.contains(&pid)) && own(pid)
             },
             |pid| listed.contains(&pid) && own(pid),
         )

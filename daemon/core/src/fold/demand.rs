@@ -1,17 +1,17 @@
 //! What the probes saw of the processes on a device, where the driver does not say who used it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::Fold;
-use super::close::{Place, pids};
+use super::close::Place;
+use super::participants::Guise;
 use super::probes::{is_on, on_link, scaled};
-use crate::allocate::{Gpus, Held, resolve};
+use crate::allocate::resolve;
 use crate::demand::{Demand, Demands};
-use crate::fact::Mps;
-use crate::identity::{DeviceId, HostPid, Owner};
+use crate::fact::{DeviceRef, Mps, Process};
+use crate::identity::HostPid;
 use crate::probe::{Calls, GapKind};
 use crate::time::Interval;
-use crate::window::Window;
 
 /// One process's, as it is summed up.
 #[derive(Debug, Default)]
@@ -24,14 +24,14 @@ struct Sum {
     told: u64,
     /// Whether what was not seen of it has not happened.
     from_start: bool,
-    /// Whether it has asked for any work since it is watched.
-    enqueued: bool,
+    /// Whether it may have asked for anything, since its calls are not watched.
+    unseen: bool,
 }
 
 impl Sum {
     fn add(&mut self, calls: &Calls, part: impl Fn(u64) -> u64) {
         self.from_start |= calls.from_start;
-        self.enqueued |= calls.enqueued > 0;
+        self.unseen |= calls.is_unseen();
         self.copies = self.copies.saturating_add(on_link(&calls.asked, &part));
         let launches = calls.asked.launches.saturating_add(calls.asked.graph_launches);
         self.launches = self.launches.saturating_add(part(launches));
@@ -55,41 +55,50 @@ impl Fold {
     /// What the probes saw of the processes on a device; nothing unless they saw at least half of the time.
     pub(super) fn demands(&self, place: &Place<'_>) -> Option<Demands> {
         let Place { device, window, piece, held, who, listed, gpus, .. } = place;
-        if who.owners.len() < 2 && !who.strangers {
+        if who.owners.len() < 2 && !who.strangers && !who.unseen {
             return None;
         }
         let mut covered = 0;
         let mut sums: BTreeMap<HostPid, Sum> = BTreeMap::new();
         for (probes, overlap) in self.snapshots.of(*piece) {
             covered += overlap.nanos();
+            let here = |pid: HostPid, named: Option<&DeviceRef>| {
+                let resolved = named.and_then(|named| resolve(named, gpus));
+                is_on(named, device, resolved.as_ref(), listed.contains(&pid))
+            };
             for calls in &probes.calls {
                 let pid = calls.process.pid;
-                let resolved = calls.device.as_ref().and_then(|named| resolve(named, gpus));
-                if is_on(calls, device, resolved.as_ref(), listed.contains(&pid)) {
+                if here(pid, calls.device.as_ref()) {
                     let part = |amount| scaled(amount, overlap.nanos(), probes.during.nanos());
                     sums.entry(pid).or_default().add(calls, part);
+                }
+            }
+            for user in probes.users.iter().filter(|user| !user.watched) {
+                let pid = user.process.pid;
+                if here(pid, user.device.as_ref()) {
+                    sums.entry(pid).or_default().unseen = true;
                 }
             }
         }
         if covered < piece.nanos() / 2 {
             return None;
         }
-        let mut demands = Demands { covered, seen: Vec::new(), unseen: false };
-        let unlisted = listed.iter().filter(|pid| !sums.contains_key(pid));
-        demands.unseen = unlisted.into_iter().any(|pid| {
+        let serves = |process: &Process| self.guise(process, *piece) == Some(Guise::Server);
+        let silent = listed.iter().filter(|pid| !sums.contains_key(pid));
+        let silent = silent.into_iter().any(|pid| {
             let process = self.roster.find(*pid, window.during);
-            process.is_none_or(|process| process.mps != Some(Mps::Server))
+            process.is_none_or(|process| !serves(process))
         });
+        let mut demands = Demands { covered, seen: Vec::new(), unseen: who.unseen || silent };
         for (pid, sum) in sums {
             let process = self.roster.find(pid, window.during);
-            if process.is_some_and(|process| process.mps == Some(Mps::Server)) && !sum.enqueued {
+            if process.is_some_and(serves) {
                 // Whatever it was not seen to do was its clients' work.
                 continue;
             }
             // Of a process that was not watched from its first call, gaps tell since when it is.
-            if !sum.from_start && sum.told < covered / 2 && !self.ended(pid, *piece) {
-                demands.unseen = true;
-            }
+            let late = !sum.from_start && sum.told < covered / 2 && !self.ended(pid, *piece);
+            demands.unseen |= sum.unseen || late;
             demands.seen.push(Demand {
                 owner: process.map(|process| self.owner(process, Some(held))),
                 outstanding: sum.outstanding.saturating_sub(sum.copies),
@@ -107,34 +116,5 @@ impl Fold {
     /// Whether a process ended or began in `piece`, so that nothing is to be seen of it in a part of that.
     fn ended(&self, pid: HostPid, piece: Interval) -> bool {
         self.roster.lived(pid, piece) < piece.nanos() / 2
-    }
-
-    /// The owners of processes that asked for something on a device.
-    pub(super) fn clients(
-        &self,
-        window: &Window,
-        piece: Interval,
-        device: &DeviceId,
-        held: Option<&Held>,
-    ) -> BTreeSet<Owner> {
-        let gpus: Gpus = [(device.gpu.clone(), std::sync::Arc::clone(&window.gpu))].into();
-        let listed: BTreeSet<HostPid> = window
-            .reading
-            .iter()
-            .flat_map(|reading| &reading.parts)
-            .filter(|part| part.mig == device.mig)
-            .flat_map(|part| pids(window, part))
-            .collect();
-        let calls = self.snapshots.of(piece).flat_map(|(probes, _)| &probes.calls);
-        calls
-            .filter(|calls| {
-                let resolved = calls.device.as_ref().and_then(|named| resolve(named, &gpus));
-                is_on(calls, device, resolved.as_ref(), listed.contains(&calls.process.pid))
-            })
-            .filter_map(|calls| Some((calls, self.roster.find(calls.process.pid, window.during)?)))
-            // A server asks for nothing itself. One that does has only its name.
-            .filter(|(calls, process)| process.mps != Some(Mps::Server) || calls.enqueued > 0)
-            .map(|(_, process)| self.owner(process, held))
-            .collect()
     }
 }

@@ -5,8 +5,11 @@ use std::sync::Arc;
 
 use super::Fold;
 use crate::allocate::{Gpus, Held, resolve};
-use crate::identity::{DeviceId, HostPid, Owner, PodUid, Scope};
+use crate::explain::{Caller, Who};
+use crate::fact::DeviceRef;
+use crate::identity::{DeviceId, HostPid, Owner, PodUid, ProcessId, Scope};
 use crate::probe::{Asked, Calls, Doings, Gap, GapKind, Probes, Waits};
+use crate::roster::Roster;
 use crate::stall::Host;
 use crate::time::{Interval, MonoNs, SECOND};
 
@@ -39,6 +42,8 @@ pub(super) struct Seen {
     pub launches: u64,
     /// Nanoseconds since the last call of any of them at the end of the stretch; none before the first call.
     pub quiet: Option<u64>,
+    /// What each of its processes did between its calls.
+    pub callers: BTreeMap<ProcessId, Caller>,
     processes: BTreeSet<HostPid>,
     /// How long each waited in synchronising calls.
     waits: BTreeMap<HostPid, u64>,
@@ -79,8 +84,10 @@ impl Fold {
                 by_pod.entry(uid).or_default().push(waits.clone());
             }
         }
+        let during = probes.during;
         for (uid, waits) in by_pod {
-            self.explanations.entry(uid.clone()).or_default().note_waits(probes.during.end(), waits);
+            let who = |process: ProcessId| who(&self.roster, process.pid, during, uid);
+            self.explanations.entry(uid.clone()).or_default().note_waits(during.end(), waits, who);
         }
     }
 }
@@ -105,6 +112,12 @@ impl Snapshots {
     /// Whether any snapshot has something of `during`.
     pub(super) fn cover(&self, during: Interval) -> bool {
         self.kept.iter().any(|probes| probes.during.overlap(during).is_some())
+    }
+
+    /// For how long of `during` the calls of processes were watched. Samples that stand in for that show no calls.
+    pub(super) fn watched(&self, during: Interval) -> u64 {
+        let watching = self.kept.iter().filter(|probes| probes.sampled.is_empty());
+        watching.filter_map(|probes| probes.during.overlap(during)).map(Interval::nanos).sum()
     }
 
     /// Whether a window that ended at `end` should wait for a snapshot that covers it.
@@ -140,6 +153,8 @@ impl Snapshots {
             for sampled in probes.sampled.iter().filter(|sampled| whose(sampled.process.pid)) {
                 seen.from_start = false;
                 seen.processes.insert(sampled.process.pid);
+                let caller = seen.callers.entry(sampled.process).or_insert(Caller::new(sampled.process));
+                add(&mut caller.between, sampled.doings, part);
                 seen.host.samples = seen.host.samples.saturating_add(part(sampled.samples));
                 add(&mut seen.host.sampled, sampled.doings, part);
             }
@@ -159,6 +174,7 @@ impl Snapshots {
 impl Seen {
     fn take(&mut self, calls: &Calls, during: Interval, part: impl Fn(u64) -> u64) {
         self.processes.insert(calls.process.pid);
+        let caller = self.callers.entry(calls.process).or_insert(Caller::new(calls.process));
         self.from_start &= calls.from_start;
         self.host.shed |= calls.shed;
         self.enqueued |= calls.enqueued > 0;
@@ -174,6 +190,9 @@ impl Seen {
             if gap.kind == GapKind::Sync {
                 let waited = self.waits.entry(calls.process.pid).or_default();
                 *waited = waited.saturating_add(total);
+                caller.within = caller.within.saturating_add(total);
+            } else {
+                add(&mut caller.between, doings, |amount| amount);
             }
             // A count is that of gaps which begin, wherever in the snapshot they did.
             self.host.gaps.push(Gap { count: part(gap.count), total, doings, ..*gap });
@@ -185,6 +204,13 @@ fn add(sums: &mut Doings, doings: Doings, part: impl Fn(u64) -> u64) {
     for (sum, amount) in sums.iter_mut().zip(doings) {
         *sum = sum.saturating_add(part(amount));
     }
+}
+
+/// Who had `pid` then, as far as it concerns `pod`.
+pub(super) fn who(roster: &Roster, pid: HostPid, during: Interval, pod: &PodUid) -> Who {
+    let process = roster.find(pid, during);
+    let own = process.is_some_and(|process| matches!(&process.scope, Scope::Pod { uid, .. } if uid == pod));
+    Who { name: process.and_then(|process| process.name.clone()), own }
 }
 
 /// For how long copies would be on a link that nobody else uses, in nanoseconds, of a part of what was asked.
@@ -226,9 +252,14 @@ pub(super) fn instance_of(
     instances.next().is_none().then(|| only.clone())
 }
 
-/// The device that calls name, or that the driver lists their process on.
-pub(super) fn is_on(calls: &Calls, device: &DeviceId, resolved: Option<&DeviceId>, listed: bool) -> bool {
-    match (&calls.device, resolved) {
+/// Whether `device` is the one that calls name, or that the driver lists their process on.
+pub(super) fn is_on(
+    named: Option<&DeviceRef>,
+    device: &DeviceId,
+    resolved: Option<&DeviceId>,
+    listed: bool,
+) -> bool {
+    match (named, resolved) {
         // A process that asks by the parent's name is on the instance that the driver lists it on.
         (Some(_), Some(named)) => {
             named == device || (listed && named.mig.is_none() && named.gpu == device.gpu)

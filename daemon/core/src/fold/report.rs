@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::tariff::Tariff;
 use super::{Fold, GpuState, Recent};
+use crate::explain::Explanation;
 use crate::identity::{DeviceId, Owner, PodUid};
 use crate::inventory::Instance;
 use crate::ledger::DeviceAccount;
@@ -160,12 +161,19 @@ impl Fold {
                 utilization: self.recent.get(uid).and_then(|recent| trailing(recent.iter())),
                 info: self.named.get(uid).map(|named| named.info.clone()).unwrap_or_default(),
                 threads: self.threads.get(uid).copied(),
-                explanation: Arc::new(self.explanations.get(uid).cloned().unwrap_or_default()),
+                explanation: Arc::new(self.explanation(uid)),
                 pressure: self.pressures.totals(uid),
                 corroboration: self.pressures.corroboration(uid, self.now),
             });
         }
         views
+    }
+
+    /// What there is to say of a pod now.
+    fn explanation(&self, uid: &PodUid) -> Explanation {
+        let mut explanation = self.explanations.get(uid).cloned().unwrap_or_default();
+        explanation.forget(self.now);
+        explanation
     }
 
     /// Device time of a pod by state, over all its containers and devices.

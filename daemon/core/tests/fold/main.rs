@@ -5,6 +5,7 @@
 mod averages;
 mod cases;
 mod claims;
+mod explained;
 mod injected;
 mod node;
 mod prices;
@@ -12,3 +13,4 @@ mod properties;
 mod rooflines;
 mod sharing;
 mod stalls;
+mod unseen;

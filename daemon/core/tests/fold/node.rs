@@ -128,8 +128,9 @@ pub(crate) fn process(pid: u32, start: u64, pod: &str) -> Fact {
     Fact::Process(Process {
         id: ProcessId { pid: HostPid(pid), start: MonoNs(start) },
         scope: Scope::Pod { uid: PodUid::new(pod), container: Some(ContainerId::new(format!("c-{pod}"))) },
-        opened: Some(Opened { control: true, minors: vec![3] }),
+        opened: Some(Opened { control: true, minors: vec![3], uvm: false }),
         mps: None,
+        name: None,
     })
 }
 

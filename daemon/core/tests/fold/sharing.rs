@@ -59,8 +59,9 @@ impl Node {
         let server = Process {
             id: ProcessId { pid: HostPid(SERVER), start: MonoNs(2) },
             scope: Scope::Unit("mps.service".into()),
-            opened: Some(Opened { control: true, minors: vec![3] }),
+            opened: Some(Opened { control: true, minors: vec![3], uvm: true }),
             mps: Some(Mps::Server),
+            name: None,
         };
         fold.apply(sample(3, Source::Host, Fact::Process(server)));
         Self { view: fold.view(), fold, joules: 0 }

@@ -20,14 +20,14 @@ const BEGIN: u64 = 10 * SECOND;
 const MS: u64 = 1_000_000;
 
 /// A gap of one kind, in which the thread did one thing.
-fn gap(kind: GapKind, count: u64, ms: u64, doing: Doing) -> Gap {
+pub(crate) fn gap(kind: GapKind, count: u64, ms: u64, doing: Doing) -> Gap {
     let mut doings = [0; Doing::COUNT];
     doings[doing as usize] = ms * MS;
     Gap { kind, log2: 26, count, total: ms * MS, ended: count, lasted: ms * MS, doings }
 }
 
 /// What process `pid` asked of [`G`] in a second.
-fn calls(pid: u32, gaps: &[Gap]) -> Calls {
+pub(crate) fn calls(pid: u32, gaps: &[Gap]) -> Calls {
     Calls {
         process: ProcessId { pid: HostPid(pid), start: MonoNs(2) },
         device: Some(whole(G)),

@@ -7,7 +7,8 @@ use super::*;
 const NOW: MonoNs = MonoNs(1000 * SECOND);
 
 fn known(pid: u32, start: u64, scope: Scope) -> Known {
-    let stat = Stat { ticks: start * 100, kernel: false, server: false, life: Life::Running };
+    let name = Comm::new(b"trainer");
+    let stat = Stat { ticks: start * 100, kernel: false, name, server: false, life: Life::Running };
     let id = ProcessId { pid: HostPid(pid), start: MonoNs(start * SECOND) };
     Known::new(7, stat, id, scope, NOW)
 }
@@ -17,7 +18,7 @@ fn container() -> Scope {
 }
 
 fn scan(minors: &[u32], cut: bool) -> Scan {
-    Scan { opened: Opened { control: false, minors: minors.to_vec() }, files: 10, cut }
+    Scan { opened: Opened { minors: minors.to_vec(), ..Opened::default() }, files: 10, cut }
 }
 
 fn opened(known: &mut Known) -> Option<Opened> {

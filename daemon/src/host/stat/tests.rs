@@ -10,32 +10,32 @@ const ZOMBIE: &[u8] = include_bytes!("../../../../tests/fixtures/proc/zombie.txt
 const ZOMBIE_LEADER: &[u8] = include_bytes!("../../../../tests/fixtures/proc/zombie-leader.txt");
 const KERNEL_THREAD: &[u8] = include_bytes!("../../../../tests/fixtures/proc/kernel-thread.txt");
 
-fn stat(ticks: u64, kernel: bool, life: Life) -> Stat {
-    Stat { ticks, kernel, server: false, life }
+fn stat(name: &[u8], ticks: u64, kernel: bool, life: Life) -> Stat {
+    Stat { ticks, kernel, name: Comm::new(name), server: false, life }
 }
 
 #[test]
-fn a_process_has_its_start_time_and_state() {
-    assert_eq!(Stat::parse(RUNNING), Some(stat(987_654, false, Life::Running)));
-    assert_eq!(Stat::parse(KERNEL_THREAD), Some(stat(23, true, Life::Running)));
+fn a_process_has_its_name_start_time_and_state() {
+    assert_eq!(Stat::parse(RUNNING), Some(stat(b"python3", 987_654, false, Life::Running)));
+    assert_eq!(Stat::parse(KERNEL_THREAD), Some(stat(b"kthreadd", 23, true, Life::Running)));
 }
 
 #[test]
 fn a_name_with_parentheses_and_spaces_moves_no_field() {
-    assert_eq!(Stat::parse(ODD_NAME), Some(stat(987_655, false, Life::Running)));
+    assert_eq!(Stat::parse(ODD_NAME), Some(stat(b"a) R 1 (b) 7", 987_655, false, Life::Running)));
 }
 
 #[test]
-fn a_name_that_is_not_text_is_passed_over() {
+fn a_name_that_is_not_text_moves_no_field() {
     let mut text = RUNNING.to_vec();
     text[6] = 0xff;
-    assert_eq!(Stat::parse(&text), Some(stat(987_654, false, Life::Running)));
+    assert_eq!(Stat::parse(&text), Some(stat(b"\xffython3", 987_654, false, Life::Running)));
 }
 
 #[test]
 fn a_zombie_has_ended_unless_other_threads_of_it_run() {
-    assert_eq!(Stat::parse(ZOMBIE), Some(stat(987_656, false, Life::Ended)));
-    assert_eq!(Stat::parse(ZOMBIE_LEADER), Some(stat(987_657, false, Life::Leaving)));
+    assert_eq!(Stat::parse(ZOMBIE), Some(stat(b"sh", 987_656, false, Life::Ended)));
+    assert_eq!(Stat::parse(ZOMBIE_LEADER), Some(stat(b"trainer", 987_657, false, Life::Leaving)));
 }
 
 #[test]

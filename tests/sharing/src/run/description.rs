@@ -1,10 +1,12 @@
 //! What is known from the beginning: the devices, who holds them, and the processes.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use warpmeter_core::device_id;
 use warpmeter_core::fact::{
-    self, Container, DeviceRef, Fact, Health, HealthState, Mps, Opened, Pod, PodInfo, Pods, Replicas, Source,
+    self, Allotment, Container, DeviceRef, Fact, Health, HealthState, Mps, Opened, Pod, PodInfo, PodNames,
+    Pods, Replicas, Share, Source,
 };
 use warpmeter_core::identity::{GpuId, HostPid, MigId, ProcessId, Scope};
 use warpmeter_core::inventory::{Authority, Counter, Gpu, Instance, Inventory, Mig};
@@ -24,12 +26,16 @@ impl Recorder<'_> {
         let gpus = (0..usize::try_from(self.case.gpus).unwrap()).map(|gpu| self.gpu(guard, gpu)).collect();
         self.tell(0, Source::Nvidia, Fact::Inventory(Inventory { driver: None, gpus }));
         let pods = self.pods();
-        self.tell(0, Source::Pods, Fact::Pods(pods));
+        self.tell(0, Source::Pods, Fact::Pods(pods.clone()));
+        let names: Vec<PodNames> = pods.pods.iter().filter_map(|pod| self.noted(pod)).collect();
+        if !names.is_empty() {
+            self.tell(0, Source::Names, Fact::Names(names));
+        }
         if self.case.sharing == Sharing::Mps {
             let id = ProcessId { pid: HostPid(SERVER), start: MonoNs(BEGIN - 1) };
-            let opened = Some(Opened { control: true, minors: vec![0] });
+            let opened = Some(Opened { control: true, minors: vec![0], uvm: true });
             let scope = Scope::Unit("nvidia-mps.service".into());
-            let server = fact::Process { id, scope, opened, mps: Some(Mps::Server) };
+            let server = fact::Process { id, scope, opened, mps: Some(Mps::Server), name: None };
             self.tell(0, Source::Host, Fact::Process(server));
         }
         for (number, process) in self.case.processes.iter().enumerate() {
@@ -48,8 +54,12 @@ impl Recorder<'_> {
                     }
                     Whose::Host => Scope::Host,
                 },
-                opened: Some(Opened { control: true, minors }),
-                mps: process.threads.and_then(Ppb::percent).map(Mps::Client),
+                opened: Some(Opened { control: true, minors, uvm: true }),
+                mps: match process.threads.and_then(Ppb::percent) {
+                    _ if process.disguised => Some(Mps::Server),
+                    threads => threads.map(Mps::Client),
+                },
+                name: None,
             };
             self.tell(process.begins(), Source::Host, Fact::Process(fact));
         }
@@ -90,6 +100,27 @@ impl Recorder<'_> {
         }
     }
 
+    /// What the scheduler has noted of a pod's grants, if it has.
+    fn noted(&self, pod: &Pod) -> Option<PodNames> {
+        let noted = self.case.grants.iter().filter(|grant| uid(grant.to.0) == pod.uid).filter_map(|grant| {
+            Some(Allotment {
+                container: container_name(grant.to.1).into(),
+                device: DeviceRef::Gpu(self.devices[grant.device].0.gpu.clone()),
+                share: Share::Compute(Ppb::percent(grant.share?)?),
+            })
+        });
+        let allotments: Vec<Allotment> = noted.collect();
+        (!allotments.is_empty()).then(|| PodNames {
+            uid: pod.uid.clone(),
+            namespace: pod.namespace.clone(),
+            name: pod.name.clone(),
+            containers: pod.containers.clone(),
+            ended: false,
+            info: PodInfo::default(),
+            allotments,
+        })
+    }
+
     fn pods(&self) -> Pods {
         let mut pods: Vec<Pod> = Vec::new();
         let mut named: BTreeSet<(u32, u32)> = self.case.grants.iter().map(|grant| grant.to).collect();
@@ -107,11 +138,15 @@ impl Recorder<'_> {
                 fact::Grant { container: container_name(container).into(), device, part }
             });
             let grants: Vec<fact::Grant> = grants.collect();
+            let mut held = self.case.grants.iter().filter(|grant| grant.to == (pod, container));
+            let deferred: Option<Arc<str>> =
+                held.any(|grant| grant.share.is_some()).then(|| container_name(container).into());
             let described =
                 Container { name: container_name(container).into(), id: Some(container_id(pod, container)) };
             match pods.iter_mut().find(|other| other.uid == uid(pod)) {
                 Some(other) => {
                     other.containers.push(described);
+                    other.deferred.extend(deferred);
                     other.grants.extend(grants);
                 }
                 None => pods.push(Pod {
@@ -120,7 +155,7 @@ impl Recorder<'_> {
                     name: format!("pod-{pod}").into(),
                     containers: vec![described],
                     grants,
-                    deferred: Vec::new(),
+                    deferred: deferred.into_iter().collect(),
                     info: PodInfo::default(),
                 }),
             }

@@ -4,14 +4,14 @@ use warpmeter_core::fact::{
     Board, DeviceRef, Fact, Holder, Level, Part, ProcessSample, ProcessUse, Reading, Source,
 };
 use warpmeter_core::identity::{GpuId, HostPid, ProcessId};
-use warpmeter_core::probe::{Asked, Calls, Probes};
+use warpmeter_core::probe::{Asked, Calls, Probes, User};
 use warpmeter_core::ratio::Ppb;
 use warpmeter_core::time::{Interval, MonoNs};
 use warpmeter_simgpu::Guard;
 
 use super::Recorder;
 use super::names::SERVER;
-use crate::case::Sharing;
+use crate::case::{Sharing, Watch};
 use crate::{MS, SECOND};
 
 impl Recorder<'_> {
@@ -77,7 +77,7 @@ impl Recorder<'_> {
         let begin = now.saturating_sub(SECOND);
         let during = Interval::new(MonoNs(Self::at(begin)), MonoNs(Self::at(now))).unwrap();
         let ids: Vec<ProcessId> = (0..self.case.processes.len()).map(|process| self.id(process)).collect();
-        let mut calls = Vec::new();
+        let (mut calls, mut users) = (Vec::new(), Vec::new());
         for worker in &mut self.workers {
             let until = worker.program.dies.map_or(now, |dies| dies.min(now));
             if worker.program.begins > now || until < begin {
@@ -97,15 +97,25 @@ impl Recorder<'_> {
                 asked: Asked { launches, ..Asked::default() },
                 gaps,
             };
-            calls.push(if self.case.processes[worker.process].watched {
-                seen
-            } else {
-                let asked = Asked::default();
-                Calls { from_start: false, enqueued: 1, last_call: None, asked, gaps: Vec::new(), ..seen }
-            });
+            let asked = Asked::default();
+            match self.case.processes[worker.process].watch {
+                Watch::Watched => calls.push(seen),
+                Watch::Unwatched => calls.push(Calls {
+                    from_start: false,
+                    enqueued: 1,
+                    last_call: None,
+                    asked,
+                    gaps: Vec::new(),
+                    ..seen
+                }),
+                Watch::Refused => {
+                    users.push(User { process: seen.process, device: seen.device, watched: false });
+                }
+            }
         }
         calls.sort();
-        let probes = Probes { calls, followed: true, ..Probes::of_nothing(during) };
+        users.sort();
+        let probes = Probes { calls, users, followed: true, ..Probes::of_nothing(during) };
         self.tell(now + MS, Source::Probes, Fact::Probes(Box::new(probes)));
     }
 }

@@ -132,7 +132,7 @@ fn device_files_that_a_process_has_open_are_seen() {
     let roots = HostRoots { dev: fs::canonicalize(dev.path()).unwrap(), ..HostRoots::default() };
     let mut out = Vec::new();
     HostSource::new(roots).look_up(&[child.pid()], &mut out);
-    let opened = Some(Opened { control: true, minors: vec![3] });
+    let opened = Some(Opened { control: true, minors: vec![3], uvm: true });
     assert_eq!(told(&out, child.pid()).unwrap().opened, opened);
 }
 

@@ -14,8 +14,8 @@ fn with(mps: Mps, fact: Fact) -> Fact {
 fn an_mps_server_is_one_by_its_name() {
     let mut tree = Tree::new();
     tree.put(100, OLD, IN_UNIT);
-    tree.write(100, "stat", stat(100, OLD, 'S', 0, 1).replace("(a (b) c)", "(nvidia-cuda-mps)"));
-    let known = process(100, OLD, unit(), opened(false, &[]));
+    tree.write(100, "stat", stat(100, OLD, 'S', 0, 1).replace(NAME, "nvidia-cuda-mps"));
+    let known = called("nvidia-cuda-mps", process(100, OLD, unit(), opened(false, &[])));
     assert_eq!(tree.round(&[100]), [with(Mps::Server, known)]);
     assert_eq!(tree.rounds(30, &[100]), []);
 }

@@ -3,6 +3,7 @@
 use std::fs;
 
 use super::tree::*;
+use warpmeter_core::fact::Opened;
 use warpmeter_core::identity::Scope;
 
 #[test]
@@ -13,13 +14,35 @@ fn a_process_of_a_pod_is_reported_once() {
     tree.open(100, 4, "/dev/nvidia1");
     tree.open(100, 5, "/dev/nvidia0 (deleted)");
     tree.open(100, 6, "/dev/nvidia1");
-    for other in
-        ["/dev/nvidia-uvm", "/dev/nvidia", "/dev/nvidia+7", "/dev/nvidia99999999999", "/tmp/dev/nvidia9"]
-    {
+    for other in [
+        "/dev/nvidia-uvm-tools",
+        "/dev/nvidia",
+        "/dev/nvidia+7",
+        "/dev/nvidia99999999999",
+        "/tmp/dev/nvidia9",
+    ] {
         tree.open(100, u32::try_from(other.len()).unwrap() + 10, other);
     }
     assert_eq!(tree.round(&[]), [process(100, OLD, pod(), opened(true, &[0, 1]))]);
     assert_eq!(tree.rounds(30, &[]), []);
+}
+
+#[test]
+fn what_has_cuda_open_is_told_from_what_only_reads_counters() {
+    let mut tree = Tree::new();
+    for (pid, uvm) in [(100, true), (101, false)] {
+        tree.put(pid, OLD, &in_pod());
+        tree.open(pid, 3, "/dev/nvidiactl");
+        tree.open(pid, 4, "/dev/nvidia0");
+        if uvm {
+            tree.open(pid, 5, "/dev/nvidia-uvm");
+        }
+    }
+    let seen = |uvm| Opened { uvm, ..opened(true, &[0]) };
+    assert_eq!(
+        tree.round(&[]),
+        [process(100, OLD, pod(), seen(true)), process(101, OLD, pod(), seen(false))]
+    );
 }
 
 #[test]
@@ -189,4 +212,21 @@ fn every_process_has_its_files_seen_though_a_round_sees_few() {
     };
     assert_eq!((first.len(), seen(&first)), (50, 11));
     assert_eq!(seen(&tree.rounds(4, &[])), 39);
+}
+
+#[test]
+fn a_process_that_takes_another_name_is_reported_again() {
+    let mut tree = Tree::new();
+    tree.put(100, YOUNG, &in_pod());
+    tree.put(101, OLD, &in_pod());
+    tree.round(&[]);
+    // As a worker does that was forked from its parent.
+    for (pid, ticks) in [(100, YOUNG), (101, OLD)] {
+        tree.write(pid, "stat", stat(pid, ticks, 'S', 0, 1).replace(NAME, "pt_data_worker"));
+    }
+    let renamed = |pid, ticks| called("pt_data_worker", process(pid, ticks, pod(), opened(false, &[])));
+    let mut facts = tree.round(&[]);
+    assert!(facts.contains(&renamed(100, YOUNG)), "{facts:?}");
+    facts.extend(tree.rounds(11, &[]));
+    assert!(facts.contains(&renamed(101, OLD)) && facts.len() == 2, "{facts:?}");
 }

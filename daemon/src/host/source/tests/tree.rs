@@ -19,6 +19,8 @@ pub(super) const IN_ROOT: &str = "0::/\n";
 /// Ticks of a start long before [`NOW`], and of one just before it.
 pub(super) const OLD: u64 = 90_000;
 pub(super) const YOUNG: u64 = 99_900;
+/// What all processes are called.
+pub(super) const NAME: &str = "a (b) c";
 /// Seconds since boot at which the tests begin.
 pub(super) const NOW: u64 = 1000;
 
@@ -35,7 +37,7 @@ pub(super) fn unit() -> Scope {
 }
 
 pub(super) fn opened(control: bool, minors: &[u32]) -> Opened {
-    Opened { control, minors: minors.to_vec() }
+    Opened { control, minors: minors.to_vec(), uvm: false }
 }
 
 pub(super) fn id(pid: u32, ticks: u64) -> ProcessId {
@@ -43,12 +45,19 @@ pub(super) fn id(pid: u32, ticks: u64) -> ProcessId {
 }
 
 pub(super) fn process(pid: u32, ticks: u64, scope: Scope, opened: Opened) -> Fact {
-    Fact::Process(Process { id: id(pid, ticks), scope, opened: Some(opened), mps: None })
+    let Fact::Process(process) = closed_book(pid, ticks, scope) else { panic!("no process") };
+    Fact::Process(Process { opened: Some(opened), ..process })
+}
+
+/// The same under another name.
+pub(super) fn called(name: &str, fact: Fact) -> Fact {
+    let Fact::Process(process) = fact else { panic!("no process") };
+    Fact::Process(Process { name: Some(name.into()), ..process })
 }
 
 /// A process whose open files could not be read.
 pub(super) fn closed_book(pid: u32, ticks: u64, scope: Scope) -> Fact {
-    Fact::Process(Process { id: id(pid, ticks), scope, opened: None, mps: None })
+    Fact::Process(Process { id: id(pid, ticks), scope, opened: None, mps: None, name: Some(NAME.into()) })
 }
 
 pub(super) fn gone(pid: u32, ticks: u64) -> Fact {
@@ -62,7 +71,7 @@ pub(super) fn garbage(count: u64) -> Fact {
 /// The text of a `stat` file.
 pub(super) fn stat(pid: u32, ticks: u64, state: char, flags: u64, threads: u64) -> String {
     format!(
-        "{pid} (a (b) c) {state} 1 1 1 0 -1 {flags} 0 0 0 0 1 1 0 0 20 0 {threads} 0 {ticks} 1000 100 18446744073709551615 0\n"
+        "{pid} ({NAME}) {state} 1 1 1 0 -1 {flags} 0 0 0 0 1 1 0 0 20 0 {threads} 0 {ticks} 1000 100 18446744073709551615 0\n"
     )
 }
 
