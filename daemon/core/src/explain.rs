@@ -8,7 +8,7 @@ use std::ops::Add;
 use std::sync::Arc;
 
 use crate::identity::{DeviceId, Owner, PodUid, ProcessId};
-use crate::probe::{Doing, Doings, Waits};
+use crate::probe::{self, Doing, Doings, Waits};
 use crate::roofline::{Blind, Bound, Loads, Roofline};
 use crate::stall::{Causes, Rule, Still};
 use crate::state::{Class, State};
@@ -111,7 +111,7 @@ impl Caller {
 
     /// Adds what it did at another time.
     pub fn add(&mut self, other: &Self) {
-        sum(&mut self.between, &other.between);
+        probe::add(&mut self.between, &other.between);
         self.within = self.within.saturating_add(other.within);
     }
 
@@ -203,7 +203,7 @@ impl Explanation {
         for waits in self.waits.iter().flat_map(|(_, waits)| waits.iter()) {
             let (count, doings) = sums.entry((waits.sleeper, waits.waker)).or_default();
             *count = count.saturating_add(waits.count);
-            sum(doings, &waits.doings);
+            probe::add(doings, &waits.doings);
         }
         let mut all: Vec<Waits> = sums
             .into_iter()
@@ -271,12 +271,6 @@ fn held_up(waits: &Waits) -> u64 {
     let stalls = Doing::ALL.into_iter().zip(waits.doings);
     let stalls = stalls.filter(|(doing, _)| doing.is_busy() || *doing == Doing::Lock);
     stalls.fold(0, |sum, (_, amount)| sum.saturating_add(amount))
-}
-
-fn sum(sums: &mut Doings, more: &Doings) {
-    for (sum, amount) in sums.iter_mut().zip(more) {
-        *sum = sum.saturating_add(*amount);
-    }
 }
 
 fn largest_first<K: Ord + Copy>(amounts: impl Iterator<Item = (K, u64)>) -> Vec<(K, u64)> {

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::probe::{Doing, Doings};
+use crate::probe::{self, Doing, Doings};
 use crate::split::Split;
 use crate::stall::{Causes, Host};
 use crate::state::State;
@@ -49,9 +49,7 @@ impl Habit {
             let sum = self.amounts.entry(*state).or_default();
             *sum = sum.saturating_add(*amount);
         }
-        for (sum, amount) in self.callers.iter_mut().zip(newer.callers) {
-            *sum = sum.saturating_add(amount);
-        }
+        probe::add(&mut self.callers, &newer.callers);
         self.whole = self.whole.saturating_add(newer.whole);
         self.until = newer.until;
     }

@@ -83,6 +83,13 @@ impl Doing {
 /// Nanoseconds of threads by what they were doing, in the order of [`Doing::ALL`].
 pub type Doings = [u64; Doing::COUNT];
 
+/// Adds what was done at another time; sums end at their largest value.
+pub(crate) fn add(sums: &mut Doings, more: &Doings) {
+    for (sum, amount) in sums.iter_mut().zip(more) {
+        *sum = sum.saturating_add(*amount);
+    }
+}
+
 /// All that the probes saw between two snapshots. One fact, so that all of a snapshot arrives or none does.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Probes {
@@ -310,10 +317,7 @@ pub struct ThreadTotals {
 impl ThreadTotals {
     /// Adds what they did in one more interval.
     pub fn add(&mut self, threads: &Threads) {
-        for (sums, amounts) in [(&mut self.callers, threads.callers), (&mut self.others, threads.others)] {
-            for (sum, amount) in sums.iter_mut().zip(amounts) {
-                *sum = sum.saturating_add(amount);
-            }
-        }
+        add(&mut self.callers, &threads.callers);
+        add(&mut self.others, &threads.others);
     }
 }

@@ -339,7 +339,6 @@ fn judge(shown: &[Shown; Field::COUNT], device: &DeviceId, left: &mut Left, gaps
     for (reason, count) in own.discarded {
         *left.discarded.entry(reason).or_default() += count;
     }
-
     let gap = if own.several {
         Some(Gap::Several)
     } else if figures.conflict() {

@@ -8,7 +8,7 @@ use crate::allocate::{Gpus, Held, resolve};
 use crate::explain::{Caller, Who};
 use crate::fact::DeviceRef;
 use crate::identity::{DeviceId, HostPid, Owner, PodUid, ProcessId, Scope};
-use crate::probe::{Asked, Calls, Doings, Gap, GapKind, Probes, Waits};
+use crate::probe::{self, Asked, Calls, Doings, Gap, GapKind, Probes, Waits};
 use crate::roster::Roster;
 use crate::stall::Host;
 use crate::time::{Interval, MonoNs, SECOND};
@@ -137,14 +137,14 @@ impl Snapshots {
     ) -> Option<Seen> {
         let mut seen = Seen { from_start: true, ..Seen::default() };
         seen.host.followed = true;
-        let (mut linked, mut waited) = (0_u64, 0_u64);
+        let (mut moved, mut waited) = (0_u64, 0_u64);
         for probes in &self.kept {
             let Some(overlap) = probes.during.overlap(during) else { continue };
             seen.host.followed &= probes.followed;
             let part = |amount: u64| scaled(amount, overlap.nanos(), probes.during.nanos());
             for calls in probes.calls.iter().filter(|calls| of(calls)) {
                 seen.take(calls, during, part);
-                linked = linked.saturating_add(on_link(&calls.asked, part));
+                moved = moved.saturating_add(moved_bytes(&calls.asked, part));
                 waited = waited.saturating_add(part(calls.asked.copy_wait));
             }
             for waits in probes.waits.iter().filter(|waits| seen.processes.contains(&waits.sleeper.pid)) {
@@ -165,8 +165,8 @@ impl Snapshots {
         }
         seen.host.alone = seen.processes.len() == 1;
         seen.host.waited = seen.waits.values().copied().max().unwrap_or(0);
-        seen.host.copies = waited.max(linked).min(during.nanos());
-        seen.host.copying = waited.min(linked.saturating_mul(LINK) / PAGEABLE);
+        seen.host.copies = waited.max(moved / LINK).min(during.nanos());
+        seen.host.copying = waited.min(moved / PAGEABLE);
         (!seen.processes.is_empty()).then_some(seen)
     }
 }
@@ -192,7 +192,7 @@ impl Seen {
                 *waited = waited.saturating_add(total);
                 caller.within = caller.within.saturating_add(total);
             } else {
-                add(&mut caller.between, doings, |amount| amount);
+                probe::add(&mut caller.between, &doings);
             }
             // A count is that of gaps which begin, wherever in the snapshot they did.
             self.host.gaps.push(Gap { count: part(gap.count), total, doings, ..*gap });
@@ -201,9 +201,7 @@ impl Seen {
 }
 
 fn add(sums: &mut Doings, doings: Doings, part: impl Fn(u64) -> u64) {
-    for (sum, amount) in sums.iter_mut().zip(doings) {
-        *sum = sum.saturating_add(part(amount));
-    }
+    probe::add(sums, &doings.map(part));
 }
 
 /// Who had `pid` then, as far as it concerns `pod`.
@@ -213,9 +211,14 @@ pub(super) fn who(roster: &Roster, pid: HostPid, during: Interval, pod: &PodUid)
     Who { name: process.and_then(|process| process.name.clone()), own }
 }
 
+/// What copies move over the link, in bytes, of a part of what was asked.
+fn moved_bytes(asked: &Asked, part: impl Fn(u64) -> u64) -> u64 {
+    part(asked.bytes_to_device.saturating_add(asked.bytes_to_host))
+}
+
 /// For how long copies would be on a link that nobody else uses, in nanoseconds, of a part of what was asked.
 pub(super) fn on_link(asked: &Asked, part: impl Fn(u64) -> u64) -> u64 {
-    part(asked.bytes_to_device.saturating_add(asked.bytes_to_host)) / LINK
+    moved_bytes(asked, part) / LINK
 }
 
 /// `amount × part ÷ whole`, rounded to the nearest.
