@@ -245,17 +245,20 @@ pub fn divide(s: &Situation) -> (Vec<(State, u64)>, Ground) {
     if s.allocated == 0 {
         return (Vec::new(), Ground::Used);
     }
-    if s.conflict {
-        return (vec![(State::UnknownConflict, s.allocated)], Ground::Conflict);
-    }
     let Some(used) = s.used else {
-        return (vec![(State::UnknownSourceLost, s.allocated)], Ground::SourceLost);
+        let (state, ground) = if s.conflict {
+            (State::UnknownConflict, Ground::Conflict)
+        } else {
+            (State::UnknownSourceLost, Ground::SourceLost)
+        };
+        return (vec![(state, s.allocated)], ground);
     };
     let active = used.min(s.allocated);
     let rest = s.allocated - active;
     let quiet = used <= s.whole / 1000;
     let (state, ground) = match s.progress {
         _ if rest == 0 => (State::UnknownNoEvidence, Ground::Used),
+        _ if s.conflict => (State::UnknownConflict, Ground::Conflict),
         Some(Progress::NoProcess) if quiet => (State::IdleNoProcess, Ground::Progress),
         Some(Progress::Opened) if quiet => (State::IdleInitializing, Ground::Progress),
         Some(Progress::Loading) if quiet => (State::IdleModelLoad, Ground::Progress),

@@ -1,10 +1,11 @@
 //! What the probes saw, on its way to the ledgers.
 
-use warpmeter_core::fact::{DeviceRef, Discard, Fact, GrantPart, Sample, Source};
+use warpmeter_core::fact::{DeviceRef, Discard, Fact, GrantPart, Level, Part, Sample, Source};
 use warpmeter_core::fold::Fold;
 use warpmeter_core::identity::{ContainerId, HostPid, MigId, Owner, PodUid, ProcessId, Scope};
 use warpmeter_core::inventory::Gpu;
 use warpmeter_core::probe::{Asked, Calls, Doing, Gap, GapKind, Probes, Sampled, Threads};
+use warpmeter_core::ratio::Ppb;
 use warpmeter_core::settings::Settings;
 use warpmeter_core::state::State;
 use warpmeter_core::time::{Interval, MonoNs, SECOND};
@@ -301,6 +302,19 @@ fn a_counter_that_shows_nothing_of_kernels_that_were_waited_for_is_not_believed(
     let mut node = Node::one();
     node.second(1, 0, &[7]).probed(1, vec![copies], Vec::new()).tick(2000);
     assert_eq!(node.states("p"), [(State::StalledTransfer, 800), (State::UnknownNoEvidence, 200)]);
+}
+
+#[test]
+fn the_little_that_a_contradicted_counter_shows_is_use_and_active_in_both_ledgers() {
+    let mut node = Node::one();
+    let little = Part { engine: Some(Level::Ratio(Ppb::new(500_000).unwrap())), ..part(None, Some(0), &[7]) };
+    let gaps = [gap(GapKind::Sync, 10, 800, Doing::Unknown)];
+    node.apply(sample(BEGIN + SECOND, Source::Nvidia, reading(G, BEGIN, BEGIN + SECOND, vec![little])));
+    node.probed(1, vec![calls(7, &gaps)], Vec::new()).tick(2000);
+    let [account] = node.view.accounts.as_slice() else { panic!("one account") };
+    assert_eq!((account.used, account.borrowed), (500_000, 0));
+    let of = |state: State| account.states[state.index()];
+    assert_eq!((of(State::Active), of(State::UnknownConflict)), (500_000, SECOND - 500_000));
 }
 
 #[test]
