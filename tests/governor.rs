@@ -47,7 +47,7 @@ fn a_program_that_launches_too_often_is_probed_now_and_then_which_stands_for_the
     let mut daemon = Daemon::start(&sim, &more);
     daemon.when("the probes", |metrics| metrics.sum("warpmeter_source_up", &[("source", "probes")]) > 0.5);
 
-    // Well above what a thread may launch where a probe costs 0.7 µs: 14,000 a second.
+    // Well above what a thread may launch where a probe costs 0.8 µs: 12,500 a second.
     let words = "trainer --kernels 200 --kernel-us 4 --host-us 1000 --calm-after 30";
     let mut program = Program::start(&sim, &device, Some(&place.procs), words);
     daemon.when("its launches", |metrics| launches(metrics) > 1000.0);
