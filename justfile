@@ -141,8 +141,8 @@ fuzz seconds="60":
     cd fuzz && for target in $(cargo +nightly fuzz list); do mkdir -p "corpus/$target" && cargo +nightly fuzz run "$target" "corpus/$target" "seeds/$target" -- -max_total_time={{ seconds }} -max_len=8192 -rss_limit_mb=2048; done
 
 # The accuracy study: causes against counterfactual truth (root; PyPI; an hour and a half on a quiet machine). Rewrites the tables of docs/accuracy.md.
-accuracy seed="1" repeats="5":
-    tests/accuracy/run.sh study {{ seed }} {{ repeats }}
+accuracy seed="1" repeats="5" seconds="4":
+    tests/accuracy/run.sh study {{ seed }} {{ repeats }} {{ seconds }}
 
 # A part of it, in two minutes.
 accuracy-quick seed="1":

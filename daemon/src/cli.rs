@@ -78,7 +78,8 @@ enum Command {
     Explain {
         #[command(flatten)]
         common: Common,
-        /// Its UID, NAMESPACE/NAME, or its name if no other pod of the node has that.
+        /// Its UID, NAMESPACE/NAME, or its name if no other pod of the node has that. Pods that have ended count only
+        /// where no other has the name.
         pod: String,
     },
     /// Say how many warps of a kernel an SM can hold at most, and what limits them. Needs no GPU and no daemon.

@@ -28,26 +28,62 @@ const SMALL: f64 = 0.01;
 /// Windows are closed within a few seconds. If the last one ended longer ago, in nanoseconds, no more are to come.
 const LATE: u64 = 10 * SECOND;
 
-/// The pod that `name` means: a UID, `namespace/pod`, or a name that only one pod has. Says what is wrong otherwise.
+/// The pod that `name` means: a UID, `namespace/pod`, or the name of a pod in any namespace.
+///
+/// A pod that is made anew under its old name, as one of a StatefulSet is, stands for minutes beside the one that it
+/// replaced. A pod that has not ended is meant rather than one that has; of those that have, the one with the latest window.
 ///
 /// # Errors
 ///
-/// None or several pods have that name.
+/// No pod has that name, or which of several is meant is not known: these are then named with their UIDs.
 pub fn find<'v>(view: &'v View, name: &str) -> Result<&'v PodView, String> {
-    let named = |pod: &&PodView| {
-        let full = pod.name.as_ref().map(|(namespace, name)| format!("{namespace}/{name}"));
-        pod.uid.as_str() == name || full.as_deref() == Some(name)
-    };
-    if let Some(pod) = view.pods.iter().find(named) {
+    if let Some(pod) = view.pods.iter().find(|pod| pod.uid.as_str() == name) {
         return Ok(pod);
     }
+    let full = |pod: &&PodView| {
+        pod.name.as_ref().is_some_and(|(namespace, pod)| {
+            name.strip_prefix(&**namespace).and_then(|rest| rest.strip_prefix('/')) == Some(&**pod)
+        })
+    };
     let short = |pod: &&PodView| pod.name.as_ref().is_some_and(|(_, pod)| &**pod == name);
-    let mut found = view.pods.iter().filter(short);
-    match (found.next(), found.next()) {
-        (Some(pod), None) => Ok(pod),
-        (Some(_), Some(_)) => Err(format!("several pods are called {name}: say NAMESPACE/{name}")),
-        (None, _) => Err(format!("no pod {name} holds or held a GPU here in the last while; see /status")),
+    let mut found: Vec<&PodView> = view.pods.iter().filter(full).collect();
+    if found.is_empty() {
+        found = view.pods.iter().filter(short).collect();
     }
+    if found.iter().any(|pod| !pod.ended) {
+        found.retain(|pod| !pod.ended);
+    }
+    match found.as_slice() {
+        [] => Err(format!("no pod {name} holds or held a GPU here in the last while; see /status")),
+        [pod] => Ok(pod),
+        [first, rest @ ..] if first.ended && rest.iter().all(|pod| pod.name == first.name) => latest(&found)
+            .ok_or_else(|| {
+                let why = "and which of them ended last is not known";
+                format!("several pods were called {name}, {why}: say the UID of one: {}", list(&found))
+            }),
+        _ => Err(format!("several pods are called {name}: say the UID of one: {}", list(&found))),
+    }
+}
+
+/// The pod whose last window ended later than the others'. What ended so long ago that its windows are forgotten, or never
+/// had one, is before all others.
+fn latest<'v>(pods: &[&'v PodView]) -> Option<&'v PodView> {
+    let last = |pod: &PodView| pod.explanation.windows.iter().map(|why| why.during.end()).max();
+    let end = pods.iter().filter_map(|pod| last(pod)).max()?;
+    let mut found = pods.iter().filter(|pod| last(pod) == Some(end));
+    match (found.next(), found.next()) {
+        (Some(pod), None) => Some(pod),
+        _ => None,
+    }
+}
+
+/// Pods by namespace and name, and UID.
+fn list(pods: &[&PodView]) -> String {
+    let one = |pod: &&PodView| {
+        let name = pod.name.as_ref().map(|(namespace, name)| format!("{namespace}/{name}"));
+        format!("{} ({})", pod.uid.as_str(), name.unwrap_or_default())
+    };
+    pods.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
 /// The explanation of a pod as JSON.

@@ -30,6 +30,12 @@ def defined(measured):
     return judge.judge(case, {"full": ran(SLOW, measured, 0.0)})[0]
 
 
+def refused(measured):
+    """The device runs for half of the time, and the pod refuses probes."""
+    case = Case({"full": None}, definitions=(("main", "unknown/no_evidence"),), beside_active=True)
+    return judge.judge(case, {"full": ran(SLOW, measured)})[0]
+
+
 class Verdicts(unittest.TestCase):
     def right(self, verdict):
         self.assertEqual((verdict["faults"], verdict.get("leader_faults", [])), ([], []))
@@ -42,16 +48,29 @@ class Verdicts(unittest.TestCase):
         self.right(starved({judge.ACTIVE: 0.5, "cpu": 0.5}))
         self.right(busy({judge.ACTIVE: 1.0}))
         self.right(defined({"idle/no_process": 1.0}))
+        self.right(refused({judge.ACTIVE: 0.5, "unknown/no_evidence": 0.5}))
 
     def test_another_cause_in_front_is_a_fault_of_leaders_too(self):
         self.wrong(starved({judge.ACTIVE: 0.5, "disk_read": 0.3, "cpu": 0.2}))
         self.wrong(starved({judge.ACTIVE: 1.0}))
         self.wrong(busy({judge.ACTIVE: 0.4, "cpu": 0.6}))
         self.wrong(defined({judge.ACTIVE: 0.1, "idle/no_work": 0.9}))
+        self.wrong(refused({judge.ACTIVE: 0.5, "disk_read": 0.3, "unknown/no_evidence": 0.2}))
+        self.wrong(refused({judge.ACTIVE: 1.0}))
 
     def test_a_daemon_that_shows_nothing_is_a_fault_of_leaders_too(self):
-        for verdict in (starved({}), busy({}), defined({})):
+        for verdict in (starved({}), busy({}), defined({}), refused({})):
             self.wrong(verdict)
+
+    def test_what_is_unknown_by_definition_is_all_that_the_device_did_not_run(self):
+        rows = {row["cause"]: (row["truth"], row["error"]) for row in refused({judge.ACTIVE: 0.5, "unknown/no_evidence": 0.5})["causes"]}
+        self.assertEqual(rows, {"active": (50.0, 0.0), "unknown/no_evidence": (50.0, 0.0)})
+        # As much may be missing as of a state that holds all the time, and no more: `cpu` is what nobody can know.
+        for known, faults in ((0.049, 0), (0.051, 1)):
+            verdict = refused({judge.ACTIVE: 0.5, "cpu": known, "unknown/no_evidence": 0.5 - known})
+            self.assertEqual(len(verdict["faults"]), faults, verdict)
+        # Nor is what the device ran unknown.
+        self.assertTrue(refused({judge.ACTIVE: 0.47, "unknown/no_evidence": 0.53})["faults"])
 
     def test_each_cause_is_judged_by_its_own_removal(self):
         # 50 points of the time are lost, 30 to computing and 20 to a lock.

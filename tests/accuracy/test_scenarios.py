@@ -5,6 +5,7 @@ import functools
 import inspect
 import json
 import unittest
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -72,8 +73,10 @@ class Scenarios(unittest.TestCase):
     def test_a_case_has_the_truth_that_its_scenario_says(self, one, case):
         self.assertIn(one.truth, ("removal", "log", "definition"))
         self.assertEqual(case.no_stall, one.truth == "log")
+        self.assertEqual(bool(case.definitions), one.truth == "definition")
+        # What holds by definition is in no need of a removal, and no removal can say it.
         if case.definitions:
-            self.assertEqual(one.truth, "definition")
+            self.assertFalse(case.causes)
         if one.truth == "removal":
             self.assertTrue(case.causes)
 
@@ -112,6 +115,32 @@ class Scenarios(unittest.TestCase):
             lists = [source.get(name, []) for name in ("stages", "holding", "pause", "beside", "read", "map")]
             for stage in sum([*lists, *source.get("links", []), config.get("after", [])], []):
                 takes(stages.MAKERS[stage["do"]], {name: value for name, value in stage.items() if name != "do"})
+
+    @every
+    def test_workers_persist_only_where_there_are_epochs_for_them_to_last(self, _, case):
+        for config in loops(case):
+            if config["source"].get("persistent"):
+                self.assertTrue(config["source"]["epoch"] and config["source"]["workers"])
+
+    def test_some_workers_persist(self):
+        self.assertTrue([one.name for one, case in cases() if any(config["source"].get("persistent") for config in loops(case))])
+
+    @every
+    def test_a_limit_is_taken_away_alone(self, _, case):
+        for cause in case.causes:
+            of, less = case.variants[cause.of], case.variants[cause.less]
+            if [pod.limits for pod in of.pods] != [pod.limits for pod in less.pods]:
+                unlimited = lambda one: replace(one, pods=[replace(pod, limits={}) for pod in one.pods])
+                self.assertEqual(unlimited(of), unlimited(less))
+
+    @every
+    def test_who_contends_for_a_device_is_there_without_contention_too(self, one, case):
+        # A pod that is taken away takes its work on the processors and the wire with it.
+        first = next(iter(case.variants.values()))
+        for cause in case.causes:
+            if cause.names == ("contended",) and len(first.pods) > 1:
+                names = [[pod.name for pod in case.variants[name].pods] for name in (cause.of, cause.less)]
+                self.assertEqual(names[0], names[1])
 
     def test_a_draw_is_the_same_each_time(self):
         for (one, first), (_, again) in zip(cases(), cases(), strict=True):

@@ -41,7 +41,23 @@ def skipped(**environment):
         return accuracy.main(), said.getvalue()
 
 
+def listed(*words):
+    """The lines of the list of scenarios, by name."""
+    said = io.StringIO()
+    with mock.patch("sys.argv", ["accuracy.py", "--list", *words]), contextlib.redirect_stdout(said):
+        code = accuracy.main()
+    return code, {line.split("\t")[0]: line for line in said.getvalue().splitlines()}
+
+
 class Study(unittest.TestCase):
+    def test_every_scenario_is_listed_and_those_that_need_pytorch_say_so(self):
+        for words in ((), ("--torch", "/nowhere")):
+            code, lines = listed(*words)
+            self.assertEqual((code, list(lines)), (0, list(accuracy.ALL)))
+            for name, line in lines.items():
+                self.assertEqual("needs PyTorch" in line, accuracy.ALL[name].torch, line)
+        self.assertEqual(list(listed("--only", "torch_inline,timer")[1]), ["torch_inline", "timer"])
+
     def test_a_retry_has_the_parameters_of_the_run_that_it_repeats(self):
         counts, runs = lines(leaders=True)
         self.assertEqual(counts, (0, 2))
@@ -56,7 +72,13 @@ class Study(unittest.TestCase):
     def test_a_skip_is_told_from_a_study_that_passed(self):
         with mock.patch.dict(os.environ):
             os.environ.pop(accuracy.NO_SKIP, None)
-            self.assertEqual(skipped(), (accuracy.SKIPPED, "skipped: the study needs FUSE\n"))
+            code, said = skipped()
+        self.assertEqual(code, accuracy.SKIPPED)
+        # In a frame, with what is lacking: it must not be overlooked among what passed.
+        blank, edge, *lines, last = said.splitlines()
+        self.assertEqual((blank, edge, {len(line) for line in lines}), ("", last, {len(edge)}))
+        self.assertEqual((set(edge), lines[0][:11]), ({"#"}, "## SKIPPED:"))
+        self.assertIn("the study needs FUSE", lines[1])
 
     def test_a_skip_is_a_failure_where_nothing_may_be_skipped(self):
         self.assertEqual(skipped(WARPMETER_NO_SKIP="1"), (1, "failed: the study needs FUSE\n"))

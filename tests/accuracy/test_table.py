@@ -126,6 +126,12 @@ class Tables(unittest.TestCase):
         self.assertIn("partial: 3 of 4 runs", tables(2, DECODES + WAITS[:1]))
         self.assertNotIn("partial", tables(2, DECODES + WAITS))
 
+    def test_the_length_of_a_run_is_said_if_the_result_has_it(self):
+        text = lambda **more: table.table({**head(2), **more}, DECODES, SCENARIOS, judge.LIMITS).splitlines()[0]
+        self.assertIn("1 scenarios, 2 repeats, 4 s of steps each, seed 1,", text(seconds=4.0))
+        self.assertIn(" 2.5 s of steps each,", text(seconds=2.5))
+        self.assertIn("1 scenarios, 2 repeats, seed 1,", text())
+
     def test_attempts_at_one_repeat_are_one_run(self):
         self.assertIn("partial: 2 of 3 runs", tables(3, [DECODES[0], DECODES[0], DECODES[1]]))
 

@@ -8,6 +8,10 @@ LAUNCH, GRAPH, COPY, BLOCKING_COPY, MEMSET, HOST, SYNC, QUERY, OTHER = (
     "launch", "graph", "copy", "blocking_copy", "memset", "host", "sync", "query", "other")
 ENQUEUES = {LAUNCH, GRAPH, COPY, BLOCKING_COPY, MEMSET, HOST}
 
+# Enqueuing a copy takes a few microseconds. An "asynchronous" one whose call lasts so many ns is of pageable memory, and
+# holds its thread until the data is staged or there.
+HELD = 50_000
+
 
 @dataclass
 class Call:
@@ -23,6 +27,10 @@ class Call:
     bytes: int = 0
     way: str = "bytes_other"
     done: int | None = None
+
+    def __post_init__(self):
+        if self.kind == COPY and self.end - self.start >= HELD:
+            self.kind = BLOCKING_COPY
 
     @property
     def enqueues(self):

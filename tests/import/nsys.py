@@ -23,8 +23,15 @@ def read(path, notes):
 
 def load(file, path, notes):
     tables = {row[0] for row in file.execute("select name from sqlite_master where type = 'table'")}
-    if "CUPTI_ACTIVITY_KIND_RUNTIME" not in tables or "CUPTI_ACTIVITY_KIND_KERNEL" not in tables:
-        raise Problem(f"read the CUDA trace {path}: it holds no CUDA calls and kernels; profile with `nsys profile -t cuda`")
+    lacks = []
+    if "CUPTI_ACTIVITY_KIND_RUNTIME" not in tables:
+        lacks.append("no CUDA calls (CUPTI_ACTIVITY_KIND_RUNTIME)")
+    # A graph is traced as a whole, without its kernels, unless that is asked for by node.
+    if not tables & {"CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"}:
+        lacks.append("neither kernels (CUPTI_ACTIVITY_KIND_KERNEL) nor graphs (CUPTI_ACTIVITY_KIND_GRAPH_TRACE)")
+    if lacks:
+        raise Problem(f"read the CUDA trace {path}: it holds {' and '.join(lacks)}; profile with "
+                      "`nsys profile -t cuda --cuda-graph-trace=node`")
     base = session_start(file, tables)
     calls, names = [], []
     query = ("select c.start, c.end, c.globalTid, c.correlationId, s.value as name from CUPTI_ACTIVITY_KIND_RUNTIME c "

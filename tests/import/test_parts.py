@@ -3,13 +3,17 @@
 
 import json
 import random
+import sqlite3
 import tempfile
 import unittest
+from pathlib import Path
 
+import asked
 import cuda
 import gaps
 import kineto
 import lives
+import nsys
 import repair
 import sched_text
 import syscalls
@@ -231,6 +235,24 @@ class Calls(unittest.TestCase):
         ):
             self.assertEqual(cuda.kind_of(name), kind, name)
 
+    def test_a_copy_that_holds_its_thread_blocks_whatever_it_is_called(self):
+        for name in ("cudaMemcpyAsync_v3020", "cudaMemcpy2DAsync", "cuMemcpyHtoDAsync_v2", "cuMemcpyAsync_ptsz"):
+            for held, kind in ((cuda.HELD - 1, "copy"), (cuda.HELD, "blocking_copy")):
+                made = call(cuda.kind_of(name), 0, held)
+                self.assertEqual((made.kind, made.waits), (kind, kind == "blocking_copy"), name)
+        # What else takes as long is what it is called.
+        self.assertEqual([call(kind, 0, MS).kind for kind in ("launch", "memset", "sync")], ["launch", "memset", "sync"])
+
+    def test_a_copy_of_pageable_memory_is_waited_for_in_its_call_and_a_pinned_one_is_not(self):
+        for held, wait in ((3 * MS, 3 * MS), (4_000, 0)):
+            copy = cuda.Call(MS, MS + held, 1, 1, "copy", 0, 0, 7, "bytes_to_device", 5 * MS)
+            second, = asked.asked([copy], [(0, 10 * MS)])
+            self.assertEqual((second["copy_wait"], second["bytes_to_device"]), (wait, 7))
+            # Staged and not there yet when the call returns: work is outstanding.
+            found = [(gap.kind, gap.start, gap.end) for gap in gaps.gaps([copy], 6 * MS)]
+            held_up = [("sync", MS, 4 * MS), ("enqueue", 4 * MS, 6 * MS)] if wait else [("enqueue", MS, 6 * MS)]
+            self.assertEqual(found, held_up)
+
     def test_calls_within_calls_and_what_a_capture_records_are_left_out(self):
         names = ["cudaLaunchKernel", "cuLaunchKernel", "cudaStreamBeginCapture", "cudaLaunchKernel", "cudaStreamEndCapture", "cudaGraphLaunch"]
         calls = [call(cuda.kind_of(name), at, at + 9) for name, at in zip(names, (0, 2, 20, 30, 40, 50))]
@@ -274,6 +296,44 @@ class Traces(unittest.TestCase):
         made, done = trace.calls[0], trace.works[0]
         self.assertEqual((made.kind, made.start, made.tid), ("copy", 1621401187235535000, 24610))
         self.assertEqual((done.way, done.bytes, made.done, trace.models), ("bytes_to_device", 4096, done.end, {0: "Tesla V100"}))
+
+
+class Databases(unittest.TestCase):
+    """Tables with the columns that exports of Nsight Systems have."""
+
+    RUNTIME = "(start int, end int, globalTid int, correlationId int, nameId int)"
+    WORK = "(start int, end int, deviceId int, streamId int, correlationId int, globalPid int)"
+
+    def read(self, *kinds):
+        """A trace with these tables of activities: a graph's launch, and one piece of work of each other kind."""
+        with tempfile.TemporaryDirectory() as directory:
+            path = str(Path(directory) / "export.sqlite")
+            with sqlite3.connect(path) as file:
+                file.execute("create table StringIds (id integer primary key, value text not null)")
+                file.execute("insert into StringIds values (1, 'cudaGraphLaunch_v10000')")
+                for kind in kinds:
+                    calls = kind == "RUNTIME"
+                    file.execute(f"create table CUPTI_ACTIVITY_KIND_{kind} {self.RUNTIME if calls else self.WORK}")
+                    row = (1000, 2000, 7 << 24 | 7, 5, 1) if calls else (3000, 9000, 0, 7, 5, 7 << 24)
+                    file.execute(f"insert into CUPTI_ACTIVITY_KIND_{kind} values ({', '.join('?' * len(row))})", row)
+            file.close()
+            return nsys.read(path, Notes())
+
+    def test_work_is_known_by_its_kernels_or_by_its_graphs(self):
+        for kinds in (["KERNEL"], ["GRAPH_TRACE"], ["KERNEL", "GRAPH_TRACE"]):
+            trace = self.read("RUNTIME", *kinds)
+            self.assertEqual([(work.kind, work.start, work.end) for work in trace.works], [("kernel", 3000, 9000)] * len(kinds))
+            self.assertEqual([(call.kind, call.done) for call in trace.calls], [("graph", 9000)])
+
+    def test_what_a_trace_lacks_is_said_with_the_words_that_record_it(self):
+        work = ("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_GRAPH_TRACE")
+        calls = ("CUPTI_ACTIVITY_KIND_RUNTIME",)
+        for kinds, lacking in ((["RUNTIME", "MEMCPY"], work), (["GRAPH_TRACE"], calls), (["MEMCPY"], calls + work)):
+            with self.assertRaises(Problem) as raised:
+                self.read(*kinds)
+            said = str(raised.exception)
+            self.assertIn("--cuda-graph-trace=node", said)
+            self.assertEqual([name for name in calls + work if name in said], list(lacking))
 
 
 class Pods(unittest.TestCase):

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use warpmeter_core::explain::{Caller, Explanation, Ground, Who, Why};
-use warpmeter_core::identity::{DeviceId, GpuId, HostPid, ProcessId};
+use warpmeter_core::identity::{DeviceId, GpuId, HostPid, PodUid, ProcessId};
 use warpmeter_core::probe::{Doing, Waits};
 use warpmeter_core::stall::{Causes, Rule};
 use warpmeter_core::state::State;
@@ -179,4 +179,78 @@ fn windows_that_ended_a_while_ago_are_told_to_have() {
     let later = View { at: MonoNs(21 * SECOND), ..sample::view() };
     let said = crate::explain::words(&later, &pod);
     assert!(said[1].contains("last 1 s, until 20 s ago: 1.0 GPU seconds"), "{said:?}");
+}
+
+/// A pod called `namespace/db-0`. `last`: the second in which its last window ended, if it has one.
+fn named(uid: &str, namespace: &str, ended: bool, last: Option<u64>) -> PodView {
+    let mut explanation = Explanation::default();
+    if let Some(second) = last {
+        let during = Interval::new(MonoNs((second - 1) * SECOND), MonoNs(second * SECOND)).unwrap();
+        let why = (**disk(Vec::new()).explanation.windows.back().unwrap()).clone();
+        explanation.note(Why { during, ..why }, who);
+    }
+    PodView {
+        uid: PodUid::new(uid),
+        name: Some((namespace.into(), "db-0".into())),
+        ended,
+        explanation: Arc::new(explanation),
+        ..sample::pod(uid)
+    }
+}
+
+/// The UID of the pod that `name` means, or what is said of why none is.
+fn meant(pods: &[PodView], name: &str) -> Result<String, String> {
+    let view = View { pods: pods.to_vec(), ..sample::view() };
+    crate::explain::find(&view, name).map(|pod| pod.uid.as_str().to_owned())
+}
+
+#[test]
+fn a_pod_that_was_made_anew_is_meant_and_not_the_ended_one_of_its_name() {
+    let ended = named("uid-1", "shop", true, Some(9));
+    let alive = named("uid-2", "shop", false, None);
+    for (alive, ended) in [(&alive, &ended), (&named("uid-0", "shop", false, None), &ended)] {
+        let pods = [ended.clone(), alive.clone()];
+        for name in ["shop/db-0", "db-0"] {
+            assert_eq!(meant(&pods, name).as_deref(), Ok(alive.uid.as_str()), "{name}");
+        }
+        assert_eq!(meant(&pods, "uid-1").as_deref(), Ok("uid-1"), "a UID means its own pod, ended or not");
+    }
+    // What lives in one namespace is meant rather than what ended in another.
+    let pods = [named("uid-1", "bar", true, Some(9)), alive];
+    assert_eq!(meant(&pods, "db-0").as_deref(), Ok("uid-2"));
+}
+
+#[test]
+fn of_pods_of_one_name_that_have_all_ended_the_one_that_ended_last_is_meant() {
+    let pods = [
+        named("uid-1", "shop", true, Some(5)),
+        named("uid-2", "shop", true, Some(8)),
+        named("uid-3", "shop", true, None),
+        named("uid-4", "shop", true, Some(7)),
+    ];
+    for name in ["shop/db-0", "db-0"] {
+        assert_eq!(meant(&pods, name).as_deref(), Ok("uid-2"), "{name}");
+    }
+}
+
+#[test]
+fn where_it_is_not_known_which_pod_is_meant_all_that_may_be_are_listed() {
+    let of = |namespace, ended, last| {
+        [("uid-1", "shop"), ("uid-2", namespace)].map(|(uid, namespace)| named(uid, namespace, ended, last))
+    };
+    for (pods, name, words) in [
+        (of("shop", false, Some(9)), "shop/db-0", "several pods are called shop/db-0: "),
+        (of("shop", false, Some(9)), "db-0", "several pods are called db-0: "),
+        (of("bar", false, Some(9)), "db-0", "several pods are called db-0: "),
+        (of("bar", true, Some(9)), "db-0", "several pods are called db-0: "),
+        (of("shop", true, None), "shop/db-0", "which of them ended last is not known"),
+        (of("shop", true, Some(9)), "db-0", "which of them ended last is not known"),
+    ] {
+        let said = meant(&pods, name).unwrap_err();
+        let second = pods[1].name.as_ref().map(|(namespace, _)| format!("uid-2 ({namespace}/db-0)")).unwrap();
+        assert!(
+            said.contains(words) && said.contains("uid-1 (shop/db-0)") && said.contains(&second),
+            "{said}"
+        );
+    }
 }

@@ -45,7 +45,7 @@ def _pod(case, ran, first, pod):
     verdict = {"pod": pod, "measured": {cause: round(points, 2) for cause, points in sorted(measured.items())},
                "causes": [], "faults": []}
     definitions = [state for of, state in case.definitions if of == pod]
-    if not definitions:
+    if not definitions or case.beside_active:
         _compare(verdict, "active", 100 * active, measured.get(ACTIVE, 0.0), LIMITS["active_points"])
     truths = {}
     for cause in (cause for cause in case.causes if cause.pod == pod):
@@ -58,11 +58,14 @@ def _pod(case, ran, first, pod):
     rest = sum(points for cause, points in measured.items() if cause not in named and cause != ACTIVE)
     if definitions:
         for state in definitions:
-            got = measured.get(state, 0.0)
-            verdict["causes"].append({"cause": state, "truth": 100.0, "measured": round(got, 2), "error": round(got - 100, 2)})
-            if got < LIMITS["definition_points"]:
-                verdict["faults"].append(f"{state} holds {got:.1f} points")
-            _holds_most(verdict, measured, state)
+            got, truth = measured.get(state, 0.0), 100 - 100 * active if case.beside_active else 100.0
+            row = {"cause": state, "truth": round(truth, 2), "measured": round(got, 2), "error": round(got - truth, 2)}
+            verdict["causes"].append(row)
+            # What may be missing of the whole time may be missing of a part of it, and no more.
+            if truth - got > 100 - LIMITS["definition_points"]:
+                verdict["faults"].append(f"{state} holds {got:.1f} of {truth:.1f} points")
+            rivals = {cause: points for cause, points in measured.items() if not (case.beside_active and cause == ACTIVE)}
+            _holds_most(verdict, rivals, state)
         return verdict
     if case.no_stall:
         stalled = sum(points for cause, points in measured.items() if cause != ACTIVE)
@@ -87,7 +90,7 @@ def _compare(verdict, cause, truth, measured, limit):
 
 def _holds_most(verdict, measured, state):
     """Where one state is the right answer by itself: whether another has more than it."""
-    seen = max(measured, key=measured.get)
+    seen = max(measured, key=measured.get, default="nothing")
     if seen != state:
         verdict.setdefault("leader_faults", []).append(f"{seen} leads, not {state}")
 

@@ -67,6 +67,8 @@ class Case:
     # The right answer where no removal can give it: "no_stall", or (pod, "state/cause") by definition.
     no_stall: bool = False
     definitions: tuple = ()
+    # The definitions are of the time that the device did not run, by its log; otherwise of all time.
+    beside_active: bool = False
     parameters: dict = field(default_factory=dict)
     # Further lines of the daemon's configuration.
     settings: str = ""

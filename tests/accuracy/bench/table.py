@@ -155,8 +155,10 @@ def heading(head, runs, scenarios, limits, found):
     asked = leaders(kinds["removal"])
     of, right = (sum(part) for part in zip(*asked.values())) if asked else (0, 0)
     noise = head["noise"]["band_points"]
+    # An older head does not say how long a run is.
+    length = f", {head['seconds']:g} s of steps each" if "seconds" in head else ""
     text = [
-        f"{len({run['scenario'] for run in runs})} scenarios, {head['repeats']} repeats, seed {head['seed']}, commit "
+        f"{len({run['scenario'] for run in runs})} scenarios, {head['repeats']} repeats{length}, seed {head['seed']}, commit "
         f"`{head['revision']}`, {head['began']}, kernel {head['kernel']} on {head['processors']} processors. "
         "Points are hundredths of the pod's allocated time.", "",
     ]

@@ -115,8 +115,7 @@ def torch_pinned(lab):
 def torch_hides(lab):
     work_ms, prefetch = lab.draw.uniform(10, 20), lab.draw.choice([2, 4])
     kernel_ms, device = kernels(lab, 30, 45)
-    source = {"kind": "torch", "stages": [lab.hash(work_ms)], "workers": 1, "start": "fork", "prefetch": prefetch,
-              "persistent": True}
+    source = {"kind": "torch", "stages": [lab.hash(work_ms)], "workers": 1, "start": "fork", "prefetch": prefetch}
     steps = trainer(lab, source, **device, mode="ahead")
     return Case({"full": alone(steps)}, no_stall=True, parameters={"work_ms": work_ms, "kernel_ms": kernel_ms})
 
@@ -132,3 +131,9 @@ def torch_restarts(lab):
         [Cause(("cpu", "cpu_wait"), "full", "no loader")],
         parameters={"epoch": epoch, "work_ms": work_ms, "kernel_ms": kernel_ms},
     )
+
+
+@scenario("PyTorch's DataLoader: the worker persists over short epochs, and decodes slower than the steps", torch=True, phase="source")
+def torch_persistent(lab):
+    epoch, work_ms = lab.draw.randint(15, 25), lab.draw.uniform(30, 60)
+    return fed(lab, ("cpu",), [lab.hash(work_ms)], work_ms, kind="torch", workers=1, start="fork", persistent=True, epoch=epoch)

@@ -11,21 +11,23 @@ def memory_swap(lab):
     pages = lab.draw.choice([40, 80])
     kernel_ms, device = kernels(lab, 10, 25)
     steps = trainer(lab, {"kind": "inline", "stages": [{"do": "touch", "mib": 96, "pages": pages}]}, **device)
+    slow = {"swap": True, "slow_disk": (200, 200, 0.3)}
     return Case(
-        {"full": alone(steps, limits(memory_mib=64), swap=True, slow_disk=(200, 200, 0.3)), "no limit": alone(steps)},
+        {"full": alone(steps, limits(memory_mib=64), **slow), "no limit": alone(steps, **slow)},
         [Cause(("memory",), "full", "no limit")],
         parameters={"pages": pages, "kernel_ms": kernel_ms},
     )
 
 
-@scenario("a limit below a file that is read again and again: it comes from a slow disk each time", phase="source")
+@scenario("a limit below a file on a slow disk that is read again and again: it comes from there each time", phase="source")
 def memory_cache(lab):
     mbs, kib = lab.draw.choice([40, 60]), lab.draw.choice([1024, 2048])
     kernel_ms, device = kernels(lab, 10, 25)
     steps = trainer(lab, {"kind": "inline", "stages": [{"do": "again", "file": lab.data(lab.slow), "kib": kib}]}, **device)
     slow = (mbs, mbs, 0.2)
     return Case(
-        {"full": alone(steps, limits(memory_mib=64), slow_disk=slow), "no limit": alone(steps)},
+        # The disk is as slow without the limit: only the limit is taken away. The file is in memory then before steps count.
+        {"full": alone(steps, limits(memory_mib=64), slow_disk=slow), "no limit": alone(steps, slow_disk=slow)},
         # Pages that were there before are memory to some, and to others what the disk takes: either is right.
         [Cause(("disk_read", "memory"), "full", "no limit")],
         parameters={"mbs": mbs, "kib": kib, "kernel_ms": kernel_ms},

@@ -39,14 +39,14 @@ def opposite_shared(lab):
     worker = trainer(lab, {"kind": "inline", "stages": [lab.hash(work_ms)]}, **device)
     free = {"source": {"kind": "inline"}}
     pod = lambda config: Pod("main", [Process(config)])
-    other = lambda config: Pod("other", [Process(config)])
+    other = lambda config, number=0: Pod("other", [Process(config)], (number,))
     of = lambda *pods: Variant([*pods], 2, mbit)
     return Case(
+        # Apart, each has the processors and the wire beside the other as before, and a device of its own.
         {"full": of(pod(reader), other(worker)), "fast": Variant([pod(reader), other(worker)], 2),
-         "no decode": of(pod(reader), other({**worker, **free})), "reader alone": of(pod(reader)),
-         "worker alone": of(other(worker))},
-        [Cause(("network",), "full", "fast"), Cause(("contended",), "full", "reader alone"),
-         Cause(("cpu",), "full", "no decode", "other"), Cause(("contended",), "full", "worker alone", "other")],
+         "no decode": of(pod(reader), other({**worker, **free})), "apart": of(pod(reader), other(worker, 1))},
+        [Cause(("network",), "full", "fast"), Cause(("contended",), "full", "apart"),
+         Cause(("cpu",), "full", "no decode", "other"), Cause(("contended",), "full", "apart", "other")],
         parameters={"wait_ms": wait_ms, "work_ms": work_ms, "kernel_ms": kernel_ms},
     )
 
@@ -57,11 +57,12 @@ def contended_and_starved(lab):
     kernel_ms, device = kernels(lab, 10, 20)
     reader = trainer(lab, {"kind": "inline", "stages": [stage]}, **device)
     pod = lambda config: Pod("main", [Process(config)])
-    hog = Pod("hog", [Process(words=HOG)])
+    hog = lambda number=0: Pod("hog", [Process(words=HOG)], (number,))
     of = lambda *pods: Variant([*pods], 2, mbit)
     return Case(
-        {"full": of(pod(reader), hog), "fast": Variant([pod(reader), hog], 2), "no hog": of(pod(reader))},
-        [Cause(("network",), "full", "fast"), Cause(("contended",), "full", "no hog")],
+        # Apart, the other takes as much of the processors as before, and another device.
+        {"full": of(pod(reader), hog()), "fast": Variant([pod(reader), hog()], 2), "apart": of(pod(reader), hog(1))},
+        [Cause(("network",), "full", "fast"), Cause(("contended",), "full", "apart")],
         parameters={"wait_ms": wait_ms, "kernel_ms": kernel_ms},
     )
 

@@ -84,11 +84,12 @@ def cold(file, kib):
 
 
 def again(file, kib):
-    """Reads through the page cache, on and on through the file, and lets it keep what it can. What is in it already counts
-    against other limits, and is dropped.
+    """Reads through the page cache, on and on through the file, and lets it keep what it can: also of the whole file, which is
+    read once before the first step. What is in the cache already counts against other limits, and is dropped.
     """
     handle = os.open(file, os.O_RDONLY)
     os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
+    warm(file)
     size, step = os.fstat(handle).st_size, kib << 10
     place = 0
 
