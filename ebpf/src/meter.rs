@@ -337,7 +337,7 @@ fn open_waits(reading: &Reading) -> HashMap<(u32, u32), (u64, u64)> {
     for (_, record) in &reading.tasks {
         let open = || reading.at.saturating_sub(record.call_began);
         let (copying, syncing) = waits.entry((record.tgid, record.slot)).or_default();
-        if record.call == Call::BlockingCopy as u32 {
+        if [Call::BlockingCopy, Call::Copy].map(|call| call as u32).contains(&record.call) {
             *copying = copying.saturating_add(open());
         } else if [Call::StreamSync, Call::ContextSync, Call::EventSync]
             .map(|call| call as u32)

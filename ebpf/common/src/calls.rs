@@ -13,7 +13,8 @@ pub enum Call {
     Launch,
     /// Launches a graph.
     GraphLaunch,
-    /// A copy that is only enqueued.
+    /// A copy that is enqueued. It may hold its thread up all the same: one of pageable memory does until the driver has
+    /// read that, or written it.
     Copy,
     /// A copy that returns when the host's side of it is done.
     BlockingCopy,
@@ -139,8 +140,10 @@ impl Entry {
             Memset, StreamQuery, StreamSync,
         };
         match self.call {
-            Launch | GraphLaunch | Copy | Memset | HostFunction => Group::Enqueue,
-            BlockingCopy | StreamSync | ContextSync | EventSync | StreamQuery | EventQuery => Group::Block,
+            Launch | GraphLaunch | Memset | HostFunction => Group::Enqueue,
+            Copy | BlockingCopy | StreamSync | ContextSync | EventSync | StreamQuery | EventQuery => {
+                Group::Block
+            }
             _ => Group::State,
         }
     }

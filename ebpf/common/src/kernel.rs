@@ -62,6 +62,16 @@ pub const OFFSETS: &[Offset] = &[
     required("SOCKET_SK", "socket", &["sk"]),
     required("SOCK_FAMILY", "sock", &["__sk_common.skc_family"]),
     required("SOCK_BACKLOG", "sock", &["sk_max_ack_backlog"]),
+    // Whether a connection ends on the machine that it begins on.
+    optional("SOCK_PEER", "sock", &["__sk_common.skc_daddr"]),
+    optional("SOCK_OWN", "sock", &["__sk_common.skc_rcv_saddr"]),
+    // Only with CONFIG_IPV6.
+    optional("SOCK_PEER6", "sock", &["__sk_common.skc_v6_daddr"]),
+    optional("SOCK_OWN6", "sock", &["__sk_common.skc_v6_rcv_saddr"]),
+    // Whether a connection that was accepted is ever answered.
+    optional("SOCK_PROTOCOL", "sock", &["sk_protocol"]),
+    optional("TCP_SENT", "tcp_sock", &["bytes_sent"]),
+    optional("TCP_RECEIVED", "tcp_sock", &["bytes_received"]),
     // What a file is that is in no directory.
     optional("FILE_DENTRY", "file", &["f_path.dentry"]),
     optional("DENTRY_NAME", "dentry", &["d_name.name"]),

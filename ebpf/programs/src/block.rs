@@ -1,4 +1,4 @@
-//! Calls that wait for the device, or ask whether it is done.
+//! Calls that wait for the device or may do so, or ask whether it is done.
 
 use aya_ebpf::helpers::bpf_get_current_pid_tgid;
 use aya_ebpf::macros::{uprobe, uretprobe};
@@ -14,6 +14,10 @@ use crate::enqueue::{enqueued, use_of};
 use crate::globals::RETURNS;
 use crate::maps::{EVENTS, STREAMS, TASKS, USES, dropped, ran};
 use crate::{atomic, drained, gaps, state, tasks};
+
+/// From how long on a copy that is only enqueued has held its thread up, in nanoseconds: enqueueing takes some µs, as a
+/// launch does, and the gaps that are launches' end at as much.
+const HELD: u64 = 50_000;
 
 #[uprobe]
 pub fn block(ctx: ProbeContext) -> u32 {
@@ -37,11 +41,16 @@ fn is_query(class: u32) -> bool {
 #[inline(always)]
 fn begin(entry: &Entry, class: u32, task: &mut Task, now: u64) {
     task.scope = scope::NONE;
-    let using = if is(class, Call::BlockingCopy) {
-        // As a whole it is in the legacy default stream, or the thread's own.
+    let using = if is(class, Call::BlockingCopy) || is(class, Call::Copy) {
+        // One that blocks is in the legacy default stream, or the thread's own.
         let Some((using, key)) = enqueued(entry, class, task, now) else { return };
-        // To the host the copy has ended when it returns; to the device it may still be on its way.
-        if entry.bytes().1 == direction::TO_HOST {
+        if is(class, Call::Copy) {
+            // Only its return tells whether it waits.
+            if RETURNS.load() == 0 {
+                return;
+            }
+        } else if entry.bytes().1 == direction::TO_HOST {
+            // To the host the copy has ended when it returns; to the device it may still be on its way.
             of_stream(task, using, &key);
         }
         using
@@ -119,6 +128,10 @@ pub fn block_return(ctx: RetProbeContext) -> u32 {
 #[inline(never)]
 fn end(task: &mut Task, tid: u32, now: u64, succeeded: bool) {
     let class = class(task.cookie);
+    if is(class, Call::Copy) && now.saturating_sub(task.call_began) < HELD {
+        only_enqueued(task, now);
+        return;
+    }
     tasks::advance(task, now);
     task.call = 0;
     task.cookie = 0;
@@ -132,7 +145,7 @@ fn end(task: &mut Task, tid: u32, now: u64, succeeded: bool) {
         if waits {
             atomic::add32(&raw mut (*using).waiting, u32::MAX);
             let spent = now.saturating_sub(task.call_began);
-            let sum = if is(class, Call::BlockingCopy) {
+            let sum = if is(class, Call::BlockingCopy) || is(class, Call::Copy) {
                 &raw mut (*using).copy_wait
             } else {
                 &raw mut (*using).sync_wait
@@ -171,6 +184,25 @@ fn end(task: &mut Task, tid: u32, now: u64, succeeded: bool) {
     gaps::mark(using, task, tid, now);
 }
 
+/// The thread's copy did not hold it up: it was like a launch.
+#[inline(always)]
+fn only_enqueued(task: &mut Task, now: u64) {
+    task.call = 0;
+    task.cookie = 0;
+    tasks::advance(task, now);
+    let waits = task.flags & task::WAITING != 0;
+    task.flags &= !task::WAITING;
+    let Some(using) = USES.get_ptr_mut(&UseKey { tgid: task.tgid, slot: task.slot }) else { return };
+    if waits {
+        // SAFETY: a value of the map.
+        let waiting = unsafe { &raw mut (*using).waiting };
+        atomic::add32(waiting, u32::MAX);
+        if atomic::read32(waiting) == 0 {
+            gaps::becomes_enqueue(using);
+        }
+    }
+}
+
 /// A call that has no end yet has ended by the thread's next one. Without return probes that is the rule. With them its
 /// return was missed.
 #[inline(always)]
@@ -190,6 +222,11 @@ pub fn infer(task: &mut Task, tid: u32, now: u64) {
         tasks::advance(task, now);
         task.call = 0;
         task.cookie = 0;
+        return;
+    }
+    if is(class, Call::Copy) {
+        // How long it took is not known.
+        only_enqueued(task, now);
         return;
     }
     // Whether it succeeded is not known: of a call that waits it is believed where nothing better is to be had.

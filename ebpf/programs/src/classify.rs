@@ -8,9 +8,10 @@ use crate::call;
 use crate::gaps::log2;
 use crate::globals::{
     DENTRY_NAME, EP_READY, FDT_FD, FDT_MAX, FILE_DENTRY, FILE_INODE, FILE_PRIVATE, FILES_FDT, INODE_MODE,
-    INODE_SB, ITEM_FILE, ITEM_READY, SB_MAGIC, SOCK_BACKLOG, SOCK_FAMILY, SOCKET_SK, TASK_FILES, TASK_IOWAIT,
-    TASK_IOWAIT_BIT, TASK_MEMSTALL, TASK_MEMSTALL_BIT,
+    INODE_SB, ITEM_FILE, ITEM_READY, SB_MAGIC, SOCKET_SK, TASK_FILES, TASK_IOWAIT, TASK_IOWAIT_BIT,
+    TASK_MEMSTALL, TASK_MEMSTALL_BIT,
 };
+use crate::sockets;
 
 /// Places in `pt_regs` of x86-64.
 pub const ORIG_AX: u32 = 120;
@@ -279,6 +280,12 @@ fn known_else_poll(class: u32) -> u32 {
     if class == doing::UNKNOWN { doing::POLL } else { class }
 }
 
+/// Whether a system call waits for files that its arguments name.
+#[inline(always)]
+pub fn is_poll(number: i64) -> bool {
+    matches!(number, number::POLL | number::PPOLL | number::SELECT | number::PSELECT6)
+}
+
 /// Whether a system call waits for the files of a set that the kernel keeps.
 #[inline(always)]
 fn is_epoll(number: i64) -> bool {
@@ -292,25 +299,87 @@ pub fn set(number: i64, first: u64) -> u32 {
     if is_epoll(number) { (first as u32).wrapping_add(1) } else { 0 }
 }
 
-/// The class of a wait in `epoll_wait` that is over, by the first file that is ready; [`doing::POLL`] if it cannot be
-/// told, and for other system calls. `number` and `first` are the call's.
+/// The file that a wait is or was for, of a task that sleeps or wakes: what it reads or writes, or of those of `epoll_wait`
+/// the first that is ready. `number` and `first` are its system call's.
 #[inline(always)]
-pub fn ready(task: *const u8, number: i64, first: u64) -> u32 {
+pub fn awaited(task: *const u8, number: i64, first: u64) -> Awaited {
+    if moves(number) {
+        return Awaited::File(open_file(task, first));
+    }
     if !is_epoll(number) || ITEM_FILE.load() == 0 {
-        return doing::POLL;
+        return Awaited::Unknown;
     }
     let set = pointer(open_file(task, first), FILE_PRIVATE.load());
     let list = set.wrapping_add(EP_READY.load() as usize);
     let link = pointer(list, 0);
     if link.is_null() {
-        return doing::POLL;
+        return Awaited::Unknown;
     }
     if link == list {
-        // Its time was up.
-        return doing::TIMER;
+        return Awaited::Nothing;
     }
     let item = link.wrapping_sub(ITEM_READY.load() as usize);
-    known_else_poll(of_file(pointer(item, ITEM_FILE.load()), doing::DISK_READ))
+    Awaited::File(pointer(item, ITEM_FILE.load()))
+}
+
+/// What a wait was for.
+#[derive(Clone, Copy)]
+pub enum Awaited {
+    File(*const u8),
+    /// Its time was up.
+    Nothing,
+    Unknown,
+}
+
+impl Awaited {
+    /// Whether it is a socket whose other end is on this machine.
+    #[inline(always)]
+    pub fn is_local(self) -> bool {
+        match self {
+            Self::File(file) => is_socket(file) && sockets::is_local(socket_of(file)),
+            Self::Nothing | Self::Unknown => false,
+        }
+    }
+
+    /// The class of the wait, which no thread is known to have ended; [`doing::POLL`] if it cannot be told.
+    #[inline(always)]
+    pub fn class(self) -> u32 {
+        match self {
+            Self::File(file) if is_socket(file) => sockets::far(socket_of(file)),
+            Self::File(file) => known_else_poll(of_file(file, doing::DISK_READ)),
+            Self::Nothing => doing::TIMER,
+            Self::Unknown => doing::POLL,
+        }
+    }
+}
+
+/// Whether a system call moves data between its caller and the file that its first argument names.
+#[inline(always)]
+pub fn moves(number: i64) -> bool {
+    matches!(
+        number,
+        number::READ
+            | number::READV
+            | number::RECVFROM
+            | number::RECVMSG
+            | number::RECVMMSG
+            | number::WRITE
+            | number::WRITEV
+            | number::SENDTO
+            | number::SENDMSG
+            | number::SENDMMSG
+            | number::SENDFILE
+    )
+}
+
+#[inline(always)]
+fn is_socket(file: *const u8) -> bool {
+    read::<u16>(pointer(file, FILE_INODE.load()), INODE_MODE.load()) & S_IFMT == S_IFSOCK
+}
+
+#[inline(always)]
+fn socket_of(file: *const u8) -> *const u8 {
+    pointer(pointer(file, FILE_PRIVATE.load()), SOCKET_SK.load())
 }
 
 const S_IFMT: u16 = 0o170_000;
@@ -342,7 +411,7 @@ fn open_file(task: *const u8, descriptor: u64) -> *const u8 {
 fn of_file(file: *const u8, disk: u32) -> u32 {
     let inode = pointer(file, FILE_INODE.load());
     match read::<u16>(inode, INODE_MODE.load()) & S_IFMT {
-        S_IFSOCK => socket(pointer(file, FILE_PRIVATE.load())),
+        S_IFSOCK => sockets::class(socket_of(file), disk == doing::DISK_WRITE),
         S_IFIFO => doing::LOCK,
         S_IFBLK => disk,
         kind @ (NONE | S_IFREG | S_IFDIR) => {
@@ -401,27 +470,4 @@ fn is_remote(magic: u64) -> bool {
         | 0x5346_414f // AFS
         | 0x2003_0528 // OrangeFS
     )
-}
-
-/// A socket made by accepting keeps its listener's backlog (the kernel copies the listener); one made by connecting
-/// never had any. Listening with a backlog of 0 hides it.
-#[inline(always)]
-fn socket(socket: *const u8) -> u32 {
-    const UNIX: u16 = 1;
-    const INET: u16 = 2;
-    const INET6: u16 = 10;
-    const VSOCK: u16 = 40;
-    const SMC: u16 = 43;
-    let sock = pointer(socket, SOCKET_SK.load());
-    match read::<u16>(sock, SOCK_FAMILY.load()) {
-        UNIX => doing::LOCK,
-        INET | INET6 | VSOCK | SMC => {
-            if read::<u32>(sock, SOCK_BACKLOG.load()) == 0 {
-                doing::NETWORK
-            } else {
-                doing::REQUEST
-            }
-        }
-        _ => doing::UNKNOWN,
-    }
 }

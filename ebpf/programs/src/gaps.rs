@@ -48,14 +48,25 @@ pub fn turn(key: &UseKey, using: *mut Use, task: &mut Task, tid: u32, now: u64, 
 /// The open gap becomes one that ends with a wait for outstanding work.
 #[inline(always)]
 pub fn becomes_sync(using: *mut Use) {
+    becomes(using, gap::ENQUEUE, gap::SYNC);
+}
+
+/// The open gap was taken for one that ends with a wait, and is none.
+#[inline(always)]
+pub fn becomes_enqueue(using: *mut Use) {
+    becomes(using, gap::SYNC, gap::ENQUEUE);
+}
+
+#[inline(always)]
+fn becomes(using: *mut Use, from: u64, to: u64) {
     // SAFETY: a value of the map.
     let open = unsafe { &raw mut (*using).open };
     for _ in 0..4 {
         let old = atomic::read(open);
-        if old == 0 || old & 3 != gap::ENQUEUE {
+        if old == 0 || old & 3 != from {
             return;
         }
-        if atomic::replace(open, old, old ^ gap::ENQUEUE ^ gap::SYNC) {
+        if atomic::replace(open, old, old ^ from ^ to) {
             return;
         }
     }

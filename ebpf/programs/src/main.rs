@@ -19,6 +19,7 @@ mod gaps;
 mod globals;
 mod history;
 mod maps;
+mod sockets;
 mod state;
 mod swap;
 mod switch;

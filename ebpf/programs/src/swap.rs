@@ -57,7 +57,8 @@ fn is_within(place: u64) -> bool {
         bpf_snprintf(name.as_mut_ptr().cast(), 16, FORMAT.as_ptr().cast(), values.as_mut_ptr(), 8);
     }
     // A number without a branch: the verifier follows each of them.
-    let differs = |other: [u64; 2]| forget((name[0] ^ other[0]) | ((name[1] ^ other[1]) & u64::from(u32::MAX)));
+    let differs =
+        |other: [u64; 2]| forget((name[0] ^ other[0]) | ((name[1] ^ other[1]) & u64::from(u32::MAX)));
     let is = u8::from(differs(PRIVATE) == 0 || differs(SHARED) == 0);
     let _ = PLACES.insert(&place, &is, 0);
     is != 0

@@ -43,34 +43,39 @@ fn woken<const BTF: bool>(sleeper: *const u8, context: *const core::ffi::c_void)
     let now = tasks::now();
     let began = cut(task, now);
     let by_thread = is_thread::<BTF>(context);
-    let known = if by_thread && tracked(waker) { TASKS.get_ptr_mut(&waker) } else { None };
+    let regs = registers::<BTF>(sleeper);
+    let number = read::<u64>(regs, ORIG_AX) as i64;
+    let first: u64 = read(regs, DI);
+    // Of idle CPUs and threads of the kernel the registers say nothing.
+    let handed = by_thread || tracked(waker) && delivers::<BTF>(sleeper, waits, number, first);
+    let known = if handed && tracked(waker) { TASKS.get_ptr_mut(&waker) } else { None };
     match known {
         Some(known) => {
             // SAFETY: a value of the map, of the thread that runs.
             let known = unsafe { &mut *known };
-            let regs = registers::<BTF>(sleeper);
-            let number: u64 = read(regs, ORIG_AX);
-            if classify::is_futex(number as i64) {
+            if classify::is_futex(number) {
                 // It may be a lock: what its holder did before it had that held nobody up.
                 known.begun = 0;
             } else if waits == doing::POLL {
-                timeouts::owe(task, classify::set(number as i64, read(regs, DI)), known.begun, began);
+                timeouts::owe(task, classify::set(number, first), known.begun, began);
             }
             pass_on(task, known, waker, began, now);
             known.begun = now;
         }
         None if waits == doing::POLL => {
-            let regs = registers::<BTF>(sleeper);
-            let number: u64 = read(regs, ORIG_AX);
-            let first: u64 = read(regs, DI);
-            let class = classify::ready(sleeper, number as i64, first);
-            timeouts::ended(task, classify::set(number as i64, first), class, began, now);
+            let class = classify::awaited(sleeper, number, first).class();
+            timeouts::ended(task, classify::set(number, first), class, began, now);
         }
         None if by_thread => {
             // What timeouts cut was for the same.
             let owed = task.owed;
             task.sums[doing::POLL as usize] = task.sums[doing::POLL as usize].saturating_sub(owed);
             tasks::add(task, doing::LOCK, now.saturating_sub(began) + owed);
+        }
+        None if classify::awaited(sleeper, number, first).is_local() => {
+            // Of a thread that nobody watches: all that is known is how it came.
+            let class = classify::awaited(sleeper, number, first).class();
+            tasks::add(task, class, now.saturating_sub(began));
         }
         None => {
             // A timeout.
@@ -82,7 +87,7 @@ fn woken<const BTF: bool>(sleeper: *const u8, context: *const core::ffi::c_void)
             task.owed += length;
         }
     }
-    if by_thread {
+    if handed {
         task.begun = now;
         task.owed = 0;
     }
@@ -109,13 +114,31 @@ fn cut(task: &mut Task, now: u64) -> u64 {
     moment
 }
 
+/// Whether the thread that runs brings what the sleeper waits for, through a connection within this machine: the kernel does
+/// that at the end of what it sends, as an interrupt would. Timers interrupt it, too, but end no wait for such a file.
+#[inline(always)]
+fn delivers<const BTF: bool>(sleeper: *const u8, waits: u32, number: i64, first: u64) -> bool {
+    let does = read::<u64>(registers::<BTF>(current::<BTF>()), ORIG_AX) as i64;
+    if !classify::moves(does) {
+        return false;
+    }
+    // What `poll` and `select` wait for cannot be told by now; one that waits for a single file of threads does for that.
+    let single = waits == doing::LOCK && classify::is_poll(number);
+    single || classify::awaited(sleeper, number, first).is_local()
+}
+
+#[inline(always)]
+fn current<const BTF: bool>() -> *const u8 {
+    // SAFETY: a helper without precondition.
+    let current = unsafe { if BTF { bpf_get_current_task_btf() as u64 } else { bpf_get_current_task() } };
+    current as *const u8
+}
+
 /// Whether the thread that runs does this itself. Interrupts have a stack of their own unless they come while user code
 /// runs; then the saved registers are of no system call.
 #[inline(always)]
 fn is_thread<const BTF: bool>(context: *const core::ffi::c_void) -> bool {
-    // SAFETY: a helper without precondition.
-    let current = unsafe { if BTF { bpf_get_current_task_btf() as u64 } else { bpf_get_current_task() } };
-    let current = current as *const u8;
+    let current = current::<BTF>();
     let stack: u64 = read(current, TASK_STACK.load());
     if forget(context as u64).wrapping_sub(stack) >= u64::from(STACK_REGS.load()) {
         return false;

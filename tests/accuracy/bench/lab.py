@@ -79,6 +79,10 @@ class Lab:
         return {"do": "fetch", "address": self.server, "kib": kib, "requests": requests, "delay_us": int(delay_ms * 1000),
                 "mark_kib": mark_kib}
 
+    def pushed(self, kib):
+        """A stage that receives what the server behind the wire sends all the time over a connection that it makes."""
+        return {"do": "pushed", "address": self.server, "kib": kib}
+
     def pieces(self, kib, requests, delay_ms, work_ms, keep=False):
         """A stage that asks the server behind the wire for pieces and works on each for so long; or on what it kept of them."""
         rounds = self.interpret(work_ms)["rounds"] if work_ms else 0

@@ -27,6 +27,11 @@ def copy_pinned(lab):
     return copies(lab, "async", 25_000)
 
 
+@scenario("asynchronous copies from pageable memory, which hold the loop up while the driver reads that")
+def copy_pageable(lab):
+    return copies(lab, "held", 10_000)
+
+
 @scenario("a blocking copy after asynchronous kernels, beside which the loop computed: only the copy is waited for")
 def copy_after_overlap(lab):
     copy_ms, kernel_ms = lab.draw.uniform(8, 12), lab.draw.uniform(9, 11)

@@ -32,6 +32,18 @@ def network_marked(lab):
     return received(lab, 128)
 
 
+@scenario("batches sent unasked, over a connection that the sender makes, and a slow network", phase="source")
+def network_pushed(lab):
+    wait_ms, _, mbit = bulk(lab, 30, 60)
+    kernel_ms, device = kernels(lab)
+    steps = trainer(lab, {"kind": "inline", "stages": [lab.pushed(max(64, int(wait_ms * mbit / 8.192)))]}, **device)
+    return Case(
+        {"full": alone(steps, wire_mbit=mbit), "fast": alone(steps)},
+        [Cause(("network",), "full", "fast")],
+        parameters={"wait_ms": wait_ms, "kernel_ms": kernel_ms, "mbit": mbit},
+    )
+
+
 @scenario("features asked for by small requests, one after the other, of a server that takes its time", quick=True, phase="source")
 def feature_fetch(lab):
     requests, delay_ms = lab.draw.randint(3, 10), lab.draw.uniform(2, 6)

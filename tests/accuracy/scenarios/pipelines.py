@@ -56,6 +56,18 @@ def actor_computes(lab):
     return fed(lab, ("cpu",), [lab.interpret(work_ms)], work_ms, kind="actors", actors=1)
 
 
+@scenario("two actors over connections within the machine fetch over a slow network", phase="source")
+def connections_fetch(lab):
+    wait_ms, stage, mbit = bulk(lab, 30, 60)
+    return fed(lab, ("network",), [stage], wait_ms, kind="actors", wire=mbit, actors=2, tcp=True)
+
+
+@scenario("one actor over a connection within the machine computes in Python", phase="source")
+def connection_computes(lab):
+    work_ms = lab.draw.uniform(30, 60)
+    return fed(lab, ("cpu",), [lab.interpret(work_ms)], work_ms, kind="actors", actors=1, tcp=True)
+
+
 def per_batch(lab, words, slow_disk=(), without=None):
     """A loop that starts a program for each batch and waits for it; and one whose program is another, or that starts none."""
     kernel_ms, device = kernels(lab)

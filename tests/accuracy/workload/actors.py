@@ -1,4 +1,4 @@
-"""Worker processes over Unix sockets, each asked for a batch and awaited: by a loop that polls, or by one of coroutines."""
+"""Worker processes over sockets, each asked for a batch and awaited: by a loop that polls, or by one of coroutines."""
 
 import multiprocessing
 import select
@@ -15,21 +15,33 @@ def _act(connection, stages):
         connection.sendall(struct.pack("<I", len(data)) + data)
 
 
-def _start(stages):
+def _connected():
+    """The ends of a connection by way of the loopback address."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    here = socket.create_connection(listener.getsockname())
+    there, _ = listener.accept()
+    for end in (here, there):
+        end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return here, there
+
+
+def _start(stages, tcp=False):
     """Starts a worker; this end of its socket."""
-    here, there = socket.socketpair()
+    here, there = _connected() if tcp else socket.socketpair()
     multiprocessing.get_context("fork").Process(target=_act, args=(there, list(stages)), daemon=True).start()
     there.close()
     return here
 
 
 class Actors:
-    """The loop takes what comes first and asks that worker again."""
+    """The loop takes what comes first and asks that worker again: over connections (`tcp`) as programs of several machines
+    do, of which one runs here.
+    """
 
-    def __init__(self, stages=(), actors=2):
-        self.poll, self.ends = select.poll(), {}
+    def __init__(self, stages=(), actors=2, tcp=False):
+        self.poll, self.ends = (select.epoll if tcp else select.poll)(), {}
         for _ in range(actors):
-            here = _start(stages)
+            here = _start(stages, tcp)
             here.sendall(b"next")
             self.poll.register(here, select.POLLIN)
             self.ends[here.fileno()] = here

@@ -19,7 +19,8 @@ class Device(Driver):
     `mode` is how a step ends: `sync` waits for the context, `ahead` for the step `depth` before, `every` for the
     context once in `depth` steps, `later` leaves it to `finish`. `gap_rounds` of Python are run
     after each launch, as frameworks do; `beside_rounds` of hashes once all are launched. `copy` is of `copy_kib`: `blocking`
-    (pageable) or `async` (pinned) before the kernels, or `last`, a blocking one after all of that.
+    (pageable), `async` (pinned) or `held` (asynchronous, of pageable memory) before the kernels, or `last`, a blocking one
+    after all of that.
     """
 
     def __init__(self, device=0, mode="sync", depth=2, kernels=8, kernel_us=1000, blocking=True, copy="", copy_kib=0,
@@ -52,7 +53,7 @@ class Device(Driver):
 
     def step(self):
         """Enqueues a step's work and waits as its mode says."""
-        if self.copy == "async":
+        if self.copy in ("async", "held"):
             self._call("cuMemcpyHtoDAsync_v2", self.target, self.host, c_size_t(self.size), c_uint64(0))
         elif self.copy == "blocking":
             self._copy()

@@ -180,6 +180,34 @@ def fetch(address, kib, requests=1, delay_us=0, mark_kib=0):
     return stage
 
 
+def pushed(address, kib):
+    """Receives what a server sends all the time over a connection that it makes. The buffer holds a quarter of a batch, so that
+    little comes while nobody receives.
+    """
+    connection = None
+    buffer = bytearray(kib << 10)
+
+    def stage(_):
+        nonlocal connection
+        if connection is None:
+            with socket.create_connection(tuple(address), timeout=30) as asking:
+                listener = socket.socket()
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, kib << 8)
+                listener.bind((asking.getsockname()[0], 0))
+                listener.listen()
+                asking.sendall(REQUEST.pack(0, listener.getsockname()[1]))
+                connection, _ = listener.accept()
+        left = memoryview(buffer)
+        while left:
+            got = connection.recv_into(left)
+            if not got:
+                raise ConnectionError("the server closed")
+            left = left[got:]
+        return BATCH
+
+    return stage
+
+
 def pieces(address, kib, requests, delay_us, rounds, keep=False):
     """Asks a server for pieces, one after the other, and works on each in the interpreter; or on what it kept of them."""
     ask = fetch(address, kib, 1, delay_us)
@@ -279,6 +307,7 @@ MAKERS = {
     "mapped": mapped,
     "files": files,
     "fetch": fetch,
+    "pushed": pushed,
     "pieces": pieces,
     "grpc": grpc,
     "program": program,

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::{now, tid};
+use crate::{now, tcp, tid};
 
 static STOP: AtomicBool = AtomicBool::new(false);
 
@@ -159,11 +159,7 @@ pub fn run(seconds: f64, directory: &Path, spinners: u32) {
     let written = directory.join("written");
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    let outbound = TcpStream::connect(address).unwrap();
-    let inbound = listener.accept().unwrap().0;
-    for side in [&outbound, &inbound] {
-        side.set_nodelay(true).unwrap();
-    }
+    let (outbound, inbound) = tcp::far();
     let (mut feed_in, mut feed_out) = (outbound.try_clone().unwrap(), inbound.try_clone().unwrap());
     let (mut pipe_feed, pipe) = new_pipe();
     let (local, mut local_feed) = UnixStream::pair().unwrap();

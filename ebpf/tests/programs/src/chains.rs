@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::os::fd::AsRawFd as _;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
@@ -13,7 +13,7 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::time::Duration;
 
 use crate::behave::new_pipe;
-use crate::{cpu_time, now, tid};
+use crate::{cpu_time, now, tcp, tid};
 
 /// How often each thing is waited for, where the machine is not emulated.
 const ROUNDS: u64 = 40;
@@ -66,12 +66,8 @@ struct Far {
 
 impl Far {
     fn new(milliseconds: u64) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        near.set_nodelay(true).unwrap();
+        let (near, mut far) = tcp::far();
         std::thread::spawn(move || {
-            let (mut far, _) = listener.accept().unwrap();
-            far.set_nodelay(true).unwrap();
             let mut byte = [0];
             while far.read_exact(&mut byte).is_ok() {
                 std::thread::sleep(self::milliseconds(milliseconds));
@@ -382,12 +378,9 @@ pub fn run(name: &str) {
             }
         }
         "socket-made" | "socket-accepted" | "socket-made-with-timeouts" | "socket-accepted-with-timeouts" => {
-            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-            let made = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-            let accepted = listener.accept().unwrap().0;
+            let (made, accepted) = tcp::far();
             let (mut near, mut far) =
                 if name.starts_with("socket-made") { (made, accepted) } else { (accepted, made) };
-            far.set_nodelay(true).unwrap();
             std::thread::spawn(move || {
                 loop {
                     std::thread::sleep(milliseconds(8));
@@ -403,6 +396,49 @@ pub fn run(name: &str) {
                 }
             } else {
                 epoll_wait(near.as_raw_fd(), -1, rounds(), || near.read_exact(&mut byte).unwrap());
+            }
+        }
+        // What is accepted and never answered brings data, and no requests.
+        "fed" => {
+            let (mut made, mut accepted) = tcp::far();
+            let mut piece = vec![0; 1 << 17];
+            let sent = piece.clone();
+            std::thread::spawn(move || {
+                // The first comes at once: until it is there, nobody can tell what this is.
+                while made.write_all(&sent).is_ok() {
+                    std::thread::sleep(milliseconds(8));
+                }
+            });
+            for _ in 0..rounds() {
+                accepted.read_exact(&mut piece).unwrap();
+            }
+        }
+        // Connections within the machine are like pipes.
+        "connection-made" | "connection-accepted" | "connection-ipv6" | "connection-polled" => {
+            let (made, accepted) = tcp::near(if name.ends_with("ipv6") { "::1" } else { "127.0.0.1" });
+            let (mut near, mut other) =
+                if name.ends_with("accepted") { (accepted, made) } else { (made, accepted) };
+            // SAFETY: the child uses only what it has made itself and what it was given; it ends without unwinding.
+            if unsafe { libc::fork() } == 0 {
+                drop(near);
+                let mut far = Far::new(12);
+                while other.read_exact(&mut byte).is_ok() {
+                    far.ask();
+                    compute(6);
+                    if other.write_all(&byte).is_err() {
+                        break;
+                    }
+                }
+                // SAFETY: no precondition.
+                unsafe { libc::_exit(0) };
+            }
+            drop(other);
+            for _ in 0..rounds() {
+                near.write_all(&byte).unwrap();
+                if name == "connection-polled" || name == "connection-accepted" {
+                    epoll_wait(near.as_raw_fd(), -1, 1, || {});
+                }
+                near.read_exact(&mut byte).unwrap();
             }
         }
         // A loop with something to do now and then waits for one that works.

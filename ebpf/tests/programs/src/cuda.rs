@@ -255,6 +255,33 @@ pub fn run(name: &str) {
             );
             println!("up {}\ndown {}\nother 50", (3 << 20) + 100, 4096 + (1_u64 << 40));
         }
+        // Copies that are only enqueued: of pinned memory, which is done at once, and of pageable memory.
+        "held" => {
+            const SIZE: usize = 16 << 20;
+            let stream = driver.stream(NON_BLOCKING);
+            let (mut device, mut pinned) = (0_u64, 0_u64);
+            done!(driver, "cuMemAlloc_v2", *mut u64 = &raw mut device, usize = SIZE);
+            done!(driver, "cuMemHostAlloc", *mut u64 = &raw mut pinned, usize = SIZE, u32 = 0);
+            let pageable = vec![0_u8; SIZE];
+            let mut held = [0, 0];
+            for _ in 0..5 {
+                for (at, host) in [(0, pinned), (1, pageable.as_ptr() as u64)] {
+                    let began = now();
+                    done!(
+                        driver,
+                        "cuMemcpyHtoDAsync_v2",
+                        u64 = device,
+                        u64 = host,
+                        usize = SIZE,
+                        u64 = stream
+                    );
+                    held[at] += now() - began;
+                    driver.launch(stream);
+                    driver.synchronize(stream);
+                }
+            }
+            println!("pinned {}\npageable {}", held[0], held[1]);
+        }
         other => panic!("no sequence {other}"),
     }
     println!("began {began}\nended {}", now());

@@ -16,6 +16,7 @@ pub mod cuda;
 pub mod lives;
 pub mod pieces;
 pub mod swapped;
+pub mod tcp;
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -2,24 +2,20 @@
 //! waits longer for a CPU than for the byte.
 
 use std::io::{Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use crate::behave::new_pipe;
 use crate::bench::{pin, pin_to};
-use crate::tid;
+use crate::{tcp, tid};
 
 /// How long the second works on each byte.
 const WORK: Duration = Duration::from_micros(300);
 
 /// Receives for as long as standard input stays open; prints the threads first.
 pub fn run() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut senders = Vec::new();
     for (name, work) in [("takes", Duration::ZERO), ("works", WORK)] {
-        let mut receiver = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let sender = listener.accept().unwrap().0;
-        sender.set_nodelay(true).unwrap();
+        let (mut receiver, sender) = tcp::far();
         senders.push(sender);
         std::thread::spawn(move || {
             println!("{name} {}", tid());
@@ -44,10 +40,7 @@ const SHORT: Duration = Duration::from_micros(40);
 
 /// The same for a thread that gets the CPU late which it shares with one that computes.
 pub fn run_crowded() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let mut receiver = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    let mut sender = listener.accept().unwrap().0;
-    sender.set_nodelay(true).unwrap();
+    let (mut receiver, mut sender) = tcp::far();
     let (mut order, mut orders) = new_pipe();
     // Whoever runs the test may run it when nothing else has to.
     be(libc::SCHED_OTHER, 0);

@@ -126,6 +126,28 @@ fn copies_have_the_bytes_and_the_direction_that_the_caller_states() {
 }
 
 #[test]
+fn of_copies_that_are_only_enqueued_those_that_hold_their_thread_up_are_waited_for() {
+    if !permitted() {
+        return;
+    }
+    let mut node = node();
+    let (mut run, pid, _) = sequence(&mut node, "held");
+    let using = node.probes.uses(pid)[&0];
+    let (pinned, pageable) = (run.until("pinned"), run.until("pageable"));
+    assert!(pageable > 5 * 1_000_000, "{pageable} ns");
+    // Now and then one of pinned memory is held up, too, by whatever has its CPU meanwhile.
+    assert!(using.copy_wait <= pinned + pageable, "{} of {pinned} and {pageable}", using.copy_wait);
+    assert!(using.copy_wait >= pageable * 9 / 10, "{} of {pageable}", using.copy_wait);
+    let gaps = node.probes.gaps(pid);
+    let of =
+        |kind: u64| gaps.iter().filter(move |(key, _)| u64::from(key.kind) == kind).map(|(_, sum)| sum.total);
+    let (waits, between) = (of(gap::SYNC).sum::<u64>(), of(gap::ENQUEUE).sum::<u64>());
+    assert!(waits >= using.copy_wait + using.sync_wait * 9 / 10, "{gaps:?}");
+    assert!(between < ms(1) + pinned, "nothing else takes long between calls: {gaps:?}");
+    run.finish();
+}
+
+#[test]
 fn devices_are_known_by_the_identity_that_the_process_asked_for() {
     if !permitted() {
         return;

@@ -6,7 +6,7 @@ use warpmeter_ebpf_tests::{chains, now, permitted};
 use crate::support::{Node, attempts, following_node};
 
 /// A chain, and what its sleeper's waits are made of: of what its workers say that they did, or all of one class.
-const CHAINS: [(&str, Option<u32>); 26] = [
+const CHAINS: [(&str, Option<u32>); 31] = [
     ("computing-process", None),
     ("reading-then-computing-thread", None),
     ("process-behind-thread", None),
@@ -21,6 +21,11 @@ const CHAINS: [(&str, Option<u32>); 26] = [
     ("two-kinds-in-turn", None),
     ("lock-with-timeouts", None),
     ("local-socket", None),
+    ("connection-made", None),
+    ("connection-accepted", None),
+    ("connection-ipv6", None),
+    ("connection-polled", None),
+    ("fed", Some(doing::NETWORK)),
     ("behind-a-sleeper", Some(doing::LOCK)),
     ("socket-made", Some(doing::NETWORK)),
     ("socket-accepted", Some(doing::REQUEST)),
@@ -36,8 +41,8 @@ const CHAINS: [(&str, Option<u32>); 26] = [
 ];
 
 /// How the names of chains begin whose sleepers wait for no thread that is followed.
-const NOBODY_FOLLOWED: [&str; 5] =
-    ["socket-made", "socket-accepted", "timeouts-alone", "nothing", "stranger"];
+const NOBODY_FOLLOWED: [&str; 6] =
+    ["socket-made", "socket-accepted", "fed", "timeouts-alone", "nothing", "stranger"];
 
 /// How far off a part may be: a switch in between, and what the machine does beside.
 const TOLERANCE: f64 = 0.12;
