@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The accuracy study: stall causes against counterfactual truth, on the real kernel and a simulated device.
 
-usage: accuracy.py [--seed N] [--repeats N] [--quick] [--leaders] [--only NAME,NAME] [--out FILE] [--seconds S] [--keep DIR] [--torch DIR]
+usage: accuracy.py [--seed N] [--repeats N] [--quick] [--leaders] [--only NAME,NAME] [--out FILE] [--seconds S] [--keep DIR] [--torch DIR] [--resume]
        accuracy.py --list
        accuracy.py --document FILE --out RESULT [--partial]     puts the tables of a result into a document; of a part only if told
 """
@@ -43,10 +43,41 @@ def framed(*lines):
     return "\n".join(["", edge, *(f"## {line:{width}} ##" for line in lines), edge])
 
 
+# Everything but documents, in git's words.
+JUDGED = ["--", ":/", ":(top,exclude)docs", ":(top,exclude)*.md"]
+
+
 def revision():
-    """The commit that is judged."""
-    done = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True, cwd=HERE)
-    return done.stdout.strip() or "unknown"
+    """The commit that is judged: the last one that changed more than documents."""
+    git = lambda *words: subprocess.run(["git", *words, *JUDGED], capture_output=True, text=True, cwd=HERE).stdout.strip()
+    dirty = "-dirty" if git("status", "--porcelain") else ""
+    return (git("log", "-1", "--format=%h") or "unknown") + dirty
+
+
+# What the parts of a study have in common.
+SAME = ("seed", "repeats", "seconds", "revision", "kernel", "processors", "scenarios")
+
+
+class NotTheSame(Exception):
+    """A study that is there is not the one that would go on."""
+
+
+def begin(path, head, resume):
+    """The result's file, to be written on, and which runs it has: none, unless a study goes on in it."""
+    done = set()
+    lines = [head]
+    if resume and Path(path).exists():
+        old, lines = table.read(path)
+        differs = [name for name in SAME if old.get(name) != head[name]]
+        if differs:
+            raise NotTheSame(f"{path} is of another study, by {', '.join(differs)}: give --out another name, or leave --resume out")
+        done = {(run["scenario"], run["repeat"]) for run in lines}
+        parts = [*old.get("parts", [{name: old[name] for name in ("began", "noise")}]), {name: head[name] for name in ("began", "noise")}]
+        bands = [part["noise"]["band_points"] for part in parts]
+        lines = [{**old, "parts": parts, "noise": parts[bands.index(max(bands))]["noise"]}, *lines]
+    lines[0] = {"study": lines[0]}
+    Path(path).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return open(path, "a"), done
 
 
 def noise(lab, runs):
@@ -64,11 +95,15 @@ def noise(lab, runs):
 ATTEMPTS = 3
 
 
-def study(lab, names, args, out):
-    """Runs everything in order; every run is a line of the result, failed ones too. How many verdicts held, and not."""
+def study(lab, names, args, out, done=()):
+    """Runs everything in order but what is `done`; every run is a line of the result, failed ones too. How many verdicts held,
+    and not.
+    """
     held = failed = 0
     for repeat in range(args.repeats):
         for name in names:
+            if (name, repeat) in done:
+                continue
             attempts = range(ATTEMPTS if args.leaders else 1)
             good = any(attempt(lab, name, repeat, number, args, out) for number in attempts)
             held, failed = held + good, failed + (not good)
@@ -134,6 +169,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=7.0)
     parser.add_argument("--keep", type=Path)
     parser.add_argument("--torch", type=Path)
+    parser.add_argument("--resume", action="store_true", help="goes on with the study in --out, if that is the same one")
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--document", type=Path)
     parser.add_argument("--partial", action="store_true", help="with --document: a result that lacks runs, too")
@@ -174,15 +210,18 @@ def main():
         if args.torch:
             lab.torch_env = dict(line.split("=", 1) for line in (args.torch / "env").read_text().split())
         try:
-            with open(args.out, "w") as out:
-                head = {"study": {"seed": args.seed, "repeats": args.repeats, "seconds": args.seconds, "revision": revision(),
-                                  "began": time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()),
-                                  "kernel": ".".join(platform.release().split(".")[:2]), "processors": os.cpu_count(),
-                                  "scenarios": names,
-                                  "noise": noise(lab, 2 if args.quick else judge.LIMITS["noise"]["baseline_runs"])}}
-                out.write(json.dumps(head) + "\n")
-                print(f"noise band: {head['study']['noise']['band_points']} points")
-                held, failed = study(lab, names, args, out)
+            head = {"seed": args.seed, "repeats": args.repeats, "seconds": args.seconds, "revision": revision(),
+                    "began": time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()),
+                    "kernel": ".".join(platform.release().split(".")[:2]), "processors": os.cpu_count(), "scenarios": names,
+                    "noise": noise(lab, 2 if args.quick else judge.LIMITS["noise"]["baseline_runs"])}
+            print(f"noise band: {head['noise']['band_points']} points")
+            try:
+                out, done = begin(args.out, head, args.resume)
+            except NotTheSame as why:
+                print(why, file=sys.stderr)
+                return 1
+            with out:
+                held, failed = study(lab, names, args, out, done)
         finally:
             lab.close()
     finally:

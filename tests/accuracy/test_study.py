@@ -6,11 +6,13 @@ import io
 import json
 import os
 import unittest
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from unittest import mock
 
 import accuracy
-from bench import machine
+from bench import machine, table
 from bench.scenario import Case, Scenario
 
 
@@ -68,6 +70,34 @@ class Study(unittest.TestCase):
     def test_where_points_count_nothing_is_retried(self):
         _, runs = lines(leaders=False)
         self.assertEqual([(run["repeat"], run["attempt"]) for run in runs], [(0, 0), (1, 0)])
+
+    def test_a_study_goes_on_with_what_it_lacks_and_only_as_the_same_one(self):
+        head = {"seed": 1, "repeats": 2, "seconds": 4.0, "revision": "abc", "kernel": "6.18", "processors": 2,
+                "scenarios": ["one"], "began": "then", "noise": {"band_points": 0.5}}
+        later = {**head, "began": "now", "noise": {"band_points": 0.2}}
+        with TemporaryDirectory() as directory:
+            path = Path(directory) / "result"
+            out, done = accuracy.begin(path, head, True)
+            self.assertEqual(done, set())
+            out.write('{"scenario": "one", "repeat": 0}\n{"scenario": "one", "repe')
+            out.close()
+            out, done = accuracy.begin(path, later, True)
+            out.close()
+            self.assertEqual(done, {("one", 0)})
+            read, runs = table.read(path)
+            self.assertEqual((read["began"], read["noise"]), ("then", head["noise"]))
+            self.assertEqual([part["began"] for part in read["parts"]], ["then", "now"])
+            self.assertEqual(runs, [{"scenario": "one", "repeat": 0}])
+            for name in accuracy.SAME:
+                with self.assertRaisesRegex(accuracy.NotTheSame, name):
+                    accuracy.begin(path, {**later, name: "other"}, True)
+            self.assertEqual(table.read(path)[1], runs, "what was refused has changed nothing")
+            accuracy.begin(path, later, False)[0].close()
+            self.assertEqual(table.read(path), (later, []))
+        out, args = io.StringIO(), SimpleNamespace(repeats=2, leaders=False, keep=None)
+        with mock.patch.dict(accuracy.ALL, {"one": Scenario("one", "", lambda lab: Case({}))}), contextlib.redirect_stdout(io.StringIO()):
+            accuracy.study(Lab(), ["one"], args, out, {("one", 0)})
+        self.assertEqual([json.loads(line)["repeat"] for line in out.getvalue().splitlines()], [1])
 
     def test_a_skip_is_told_from_a_study_that_passed(self):
         with mock.patch.dict(os.environ):

@@ -115,6 +115,12 @@ def claimed(runs):
     return {cause: of for cause, of in found.items() if max(of)[0] >= SHOWN}
 
 
+def when(head):
+    """When the study began, or each part of it."""
+    parts = [part["began"] for part in head.get("parts", ())]
+    return f"in parts that began {', '.join(parts)}" if parts else head["began"]
+
+
 def span(values):
     """Mean, with least and greatest where they differ."""
     low, high = min(values), max(values)
@@ -159,7 +165,7 @@ def heading(head, runs, scenarios, limits, found):
     length = f", {head['seconds']:g} s of steps each" if "seconds" in head else ""
     text = [
         f"{len({run['scenario'] for run in runs})} scenarios, {head['repeats']} repeats{length}, seed {head['seed']}, commit "
-        f"`{head['revision']}`, {head['began']}, kernel {head['kernel']} on {head['processors']} processors. "
+        f"`{head['revision']}`, {when(head)}, kernel {head['kernel']} on {head['processors']} processors. "
         "Points are hundredths of the pod's allocated time.", "",
     ]
     if done < planned:
