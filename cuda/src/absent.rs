@@ -181,6 +181,7 @@ mod tests {
             model: String::new(),
             memory_bytes: None,
             memory_bus: None,
+            link: None,
             down: None,
             mig: None,
             authority: Authority::default(),

@@ -101,6 +101,7 @@ impl Gpu {
                 model: device.name().unwrap_or_default(),
                 memory_bytes: None,
                 memory_bus: bus.map(|(clock_mhz, bits)| MemoryBus { clock_mhz, bits }),
+                link: device.best_link().ok(),
                 down: None,
                 mig: None,
                 authority: Authority::default(),

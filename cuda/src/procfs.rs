@@ -60,6 +60,7 @@ fn parse(text: &str, pci_bus_id: &str, down: &str) -> Option<Gpu> {
         model: field("Model").unwrap_or_default().to_owned(),
         memory_bytes: None,
         memory_bus: None,
+        link: None,
         down: Some(down.to_owned()),
         mig: None,
         authority: Authority::default(),

@@ -230,6 +230,7 @@ pub fn gpu(number: usize, minor: u32) -> Gpu {
         model: "NVIDIA H100 80GB HBM3".into(),
         memory_bytes: Some(80 << 30),
         memory_bus: None,
+        link: None,
         down: None,
         mig: None,
         authority: Authority {

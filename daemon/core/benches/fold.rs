@@ -46,6 +46,7 @@ fn inventory(in_mig: bool) -> Fact {
         model: "NVIDIA H100 80GB HBM3".into(),
         memory_bytes: Some(80 << 30),
         memory_bus: None,
+        link: None,
         down: None,
         mig: in_mig.then(|| Mig {
             slices: 7,

@@ -34,6 +34,7 @@ fn gpu(uuid: &str, sm: Option<Counter>) -> Gpu {
         model: String::new(),
         memory_bytes: None,
         memory_bus: None,
+        link: None,
         down: None,
         mig: None,
         authority: Authority { sm, ..Authority::default() },

@@ -158,6 +158,7 @@ mod tests {
             model: "NVIDIA H100".into(),
             memory_bytes: None,
             memory_bus: None,
+            link: None,
             down: down.map(str::to_owned),
             mig: None,
             authority: Authority::default(),

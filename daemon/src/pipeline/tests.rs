@@ -17,6 +17,7 @@ fn gpu(name: &str, down: Option<&str>) -> Gpu {
         model: String::new(),
         memory_bytes: None,
         memory_bus: None,
+        link: None,
         down: down.map(str::to_owned),
         mig: None,
         authority: Authority::default(),

@@ -76,6 +76,7 @@ fn gpu_view(window: u64, gpu: u64) -> GpuView {
             model: "NVIDIA H100 80GB HBM3".into(),
             memory_bytes: Some(80 << 30),
             memory_bus: None,
+            link: None,
             down: None,
             mig: Some(Mig { slices: 7, instances, creatable_slices: 0 }),
             authority: Authority::default(),

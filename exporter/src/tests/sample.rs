@@ -145,6 +145,7 @@ fn gpu(id: &str, model: &str, elapsed: u64, devices: Vec<DeviceView>) -> GpuView
             model: model.into(),
             memory_bytes: Some(80 << 30),
             memory_bus: None,
+            link: None,
             down: None,
             mig: None,
             authority: Authority {

@@ -24,7 +24,7 @@ def copy_blocking(lab):
 
 @scenario("asynchronous copies from pinned memory that the step's kernels wait for")
 def copy_pinned(lab):
-    return copies(lab, "async", 25_000)
+    return copies(lab, "async", 50_000)
 
 
 @scenario("asynchronous copies from pageable memory, which hold the loop up while the driver reads that")

@@ -1,6 +1,7 @@
 //! Gauges and counters of one device.
 
 use nvml_wrapper_sys::bindings as nvml;
+use warpmeter_core::inventory::Link;
 
 use super::{Device, call, version, zeroed};
 use crate::nvml::Fault;
@@ -90,6 +91,14 @@ impl Device {
         let mut value = 0;
         call!(self.library, nvmlDeviceGetMemoryBusWidth(self.handle, &raw mut value))?;
         Ok(value)
+    }
+
+    /// The best link that the device and its host can have.
+    pub(crate) fn best_link(&self) -> Result<Link, Fault> {
+        let (mut generation, mut lanes) = (0, 0);
+        call!(self.library, nvmlDeviceGetMaxPcieLinkGeneration(self.handle, &raw mut generation))?;
+        call!(self.library, nvmlDeviceGetMaxPcieLinkWidth(self.handle, &raw mut lanes))?;
+        Ok(Link { generation, lanes })
     }
 
     /// A clock, in MHz.

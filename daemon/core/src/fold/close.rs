@@ -430,6 +430,7 @@ impl Fold {
         };
         self.snapshots.seen(
             *piece,
+            window.gpu.link,
             |scope| probes::feeds(scope, owner),
             |calls| {
                 let resolved = calls.device.as_ref().and_then(|named| resolve(named, gpus));

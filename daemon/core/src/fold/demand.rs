@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::Fold;
 use super::close::Place;
 use super::participants::Guise;
-use super::probes::{is_on, on_link, scaled};
+use super::probes::{is_on, moved_bytes, on_link, scaled};
 use crate::allocate::resolve;
 use crate::demand::{Demand, Demands};
 use crate::fact::{DeviceRef, Mps, Process};
@@ -17,7 +17,8 @@ use crate::time::Interval;
 #[derive(Debug, Default)]
 struct Sum {
     outstanding: u64,
-    copies: u64,
+    /// Bytes over the link.
+    moved: u64,
     launches: u64,
     open: BTreeMap<u8, (u64, u64)>,
     /// Time that its gaps account for.
@@ -32,7 +33,7 @@ impl Sum {
     fn add(&mut self, calls: &Calls, part: impl Fn(u64) -> u64) {
         self.from_start |= calls.from_start;
         self.unseen |= calls.is_unseen();
-        self.copies = self.copies.saturating_add(on_link(&calls.asked, &part));
+        self.moved = self.moved.saturating_add(moved_bytes(&calls.asked, &part));
         let launches = calls.asked.launches.saturating_add(calls.asked.graph_launches);
         self.launches = self.launches.saturating_add(part(launches));
         for gap in &calls.gaps {
@@ -101,7 +102,7 @@ impl Fold {
             demands.unseen |= sum.unseen || late;
             demands.seen.push(Demand {
                 owner: process.map(|process| self.owner(process, Some(held))),
-                outstanding: sum.outstanding.saturating_sub(sum.copies),
+                outstanding: sum.outstanding.saturating_sub(on_link(window.gpu.link, sum.moved)),
                 open: sum.open.into_values().collect(),
                 launches: sum.launches,
                 threads: process.and_then(|process| match process.mps {

@@ -8,6 +8,7 @@ use crate::allocate::{Gpus, Held, resolve};
 use crate::explain::{Caller, Who};
 use crate::fact::DeviceRef;
 use crate::identity::{DeviceId, HostPid, Owner, PodUid, ProcessId, Scope};
+use crate::inventory::Link;
 use crate::probe::{self, Asked, Calls, Doings, Gap, GapKind, Probes, Waits};
 use crate::roster::Roster;
 use crate::stall::Host;
@@ -17,9 +18,8 @@ use crate::time::{Interval, MonoNs, SECOND};
 const GRACE: u64 = 2 * SECOND;
 /// After so long without a snapshot none is expected any more.
 const LOST: u64 = 5 * SECOND;
-/// Bytes in a nanosecond that a link is taken to carry until more is seen: PCIe 4.0 × 16 as it is in practice.
-const LINK: u64 = 25;
-/// The same of copies that are waited for, most of which are of pageable memory: it is copied twice.
+/// Bytes in a nanosecond that copies which are waited for are taken to move, most of which are of pageable memory: it is
+/// copied twice.
 const PAGEABLE: u64 = 8;
 
 /// Snapshots of the recent past.
@@ -131,6 +131,7 @@ impl Snapshots {
     pub(super) fn seen(
         &self,
         during: Interval,
+        link: Option<Link>,
         feeders_of: impl Fn(&Scope) -> bool,
         of: impl Fn(&Calls) -> bool,
         whose: impl Fn(HostPid) -> bool,
@@ -165,7 +166,7 @@ impl Snapshots {
         }
         seen.host.alone = seen.processes.len() == 1;
         seen.host.waited = seen.waits.values().copied().max().unwrap_or(0);
-        seen.host.copies = waited.max(moved / LINK).min(during.nanos());
+        seen.host.copies = waited.max(on_link(link, moved)).min(during.nanos());
         seen.host.copying = waited.min(moved / PAGEABLE);
         (!seen.processes.is_empty()).then_some(seen)
     }
@@ -212,13 +213,13 @@ pub(super) fn who(roster: &Roster, pid: HostPid, during: Interval, pod: &PodUid)
 }
 
 /// What copies move over the link, in bytes, of a part of what was asked.
-fn moved_bytes(asked: &Asked, part: impl Fn(u64) -> u64) -> u64 {
+pub(super) fn moved_bytes(asked: &Asked, part: impl Fn(u64) -> u64) -> u64 {
     part(asked.bytes_to_device.saturating_add(asked.bytes_to_host))
 }
 
-/// For how long copies would be on a link that nobody else uses, in nanoseconds, of a part of what was asked.
-pub(super) fn on_link(asked: &Asked, part: impl Fn(u64) -> u64) -> u64 {
-    moved_bytes(asked, part) / LINK
+/// For how long so many bytes would be on a link that nobody else uses, in nanoseconds.
+pub(super) fn on_link(link: Option<Link>, bytes: u64) -> u64 {
+    link.unwrap_or(Link::ASSUMED).nanos(bytes)
 }
 
 /// `amount × part ÷ whole`, rounded to the nearest.

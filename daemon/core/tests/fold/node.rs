@@ -32,6 +32,7 @@ pub(crate) fn gpu(name: &str) -> Gpu {
         model: "NVIDIA H100 80GB HBM3".into(),
         memory_bytes: Some(80 << 30),
         memory_bus: None,
+        link: None,
         down: None,
         mig: None,
         authority: Authority {

@@ -3,7 +3,7 @@
 use warpmeter_core::fact::{DeviceRef, Discard, Fact, GrantPart, Level, Part, Sample, Source};
 use warpmeter_core::fold::Fold;
 use warpmeter_core::identity::{ContainerId, HostPid, MigId, Owner, PodUid, ProcessId, Scope};
-use warpmeter_core::inventory::Gpu;
+use warpmeter_core::inventory::{Gpu, Link};
 use warpmeter_core::probe::{Asked, Calls, Doing, Gap, GapKind, Probes, Sampled, Threads};
 use warpmeter_core::ratio::Ppb;
 use warpmeter_core::settings::Settings;
@@ -302,6 +302,22 @@ fn a_counter_that_shows_nothing_of_kernels_that_were_waited_for_is_not_believed(
     let mut node = Node::one();
     node.second(1, 0, &[7]).probed(1, vec![copies], Vec::new()).tick(2000);
     assert_eq!(node.states("p"), [(State::StalledTransfer, 800), (State::UnknownNoEvidence, 200)]);
+}
+
+#[test]
+fn a_copy_that_is_not_waited_for_takes_as_long_as_the_devices_link_needs() {
+    // 5 GB: 200 ms at 25 GB/s.
+    for (generation, lanes, expected) in [(3, 16, 400), (4, 16, 200), (5, 16, 100), (3, 8, 800)] {
+        let linked = Gpu { link: Some(Link { generation, lanes }), ..gpu(G) };
+        for (gpu, expected) in [(linked, expected), (gpu(G), 200)] {
+            let mut node = Node::new(settings(), gpu, &[("p", whole(G), GrantPart::Whole)]);
+            let asked = Asked { bytes_to_device: 5_000_000_000, ..Asked::default() };
+            let waits = Calls { asked, ..calls(7, &[gap(GapKind::Sync, 10, 1000, Doing::Unknown)]) };
+            node.second(1, 10, &[7]).probed(1, vec![waits], Vec::new()).tick(2000);
+            let transfer = node.states("p").into_iter().find(|(state, _)| *state == State::StalledTransfer);
+            assert_eq!(transfer, Some((State::StalledTransfer, expected)), "{generation}.0 x {lanes}");
+        }
+    }
 }
 
 #[test]

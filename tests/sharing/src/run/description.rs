@@ -90,6 +90,7 @@ impl Recorder<'_> {
             model: "NVIDIA H100 80GB HBM3".into(),
             memory_bytes: None,
             memory_bus: None,
+            link: None,
             down: None,
             mig,
             authority: Authority {

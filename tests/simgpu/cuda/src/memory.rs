@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 use warpmeter_simgpu::layout::{Load, Op, kind, work};
-use warpmeter_simgpu::queue::{PAGEABLE_BANDWIDTH, PINNED_BANDWIDTH};
+use warpmeter_simgpu::queue::{PAGEABLE_BANDWIDTH, pinned_bandwidth};
 
 use crate::abi::{Answer, CuResult, INVALID_VALUE, OUT_OF_MEMORY, code, put, refused};
 use crate::context::current;
@@ -147,12 +147,13 @@ fn copy(kind: u32, host: u64, bytes: usize, stream: u64, blocking: bool) -> Answ
         return Ok(());
     }
     let pinned = pinned(host);
-    let bandwidth = if pinned { PINNED_BANDWIDTH } else { PAGEABLE_BANDWIDTH };
+    let ctx = current()?;
+    let generation = runtime()?.node.lock().device[ctx.device].preset().pcie_gen;
+    let bandwidth = if pinned { pinned_bandwidth(generation) } else { PAGEABLE_BANDWIDTH };
     let op = Op::copy(kind, bytes as u64, bandwidth);
     if graph::captured(stream, op)? {
         return Ok(());
     }
-    let ctx = current()?;
     let target = stream::resolve(&ctx, stream)?;
     let seq = enqueue(&ctx, target, op)?;
     if blocking || !pinned { stream::wait_for(&ctx, target, seq) } else { Ok(()) }
