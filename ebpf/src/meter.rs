@@ -76,6 +76,7 @@ struct UseMarks {
     to_device: Mark,
     to_host: Mark,
     other: Mark,
+    bytes_waited: Mark,
     copy_wait: Mark,
     sync_wait: Mark,
 }
@@ -153,13 +154,15 @@ impl Meter {
         let mut places: HashMap<(u32, u32), (ProcessId, Option<DeviceRef>)> = HashMap::new();
         for (key, counted) in &reading.uses {
             let marks = self.uses.entry((key.tgid, key.slot)).or_default();
-            let (copying, syncing) = waits.get(&(key.tgid, key.slot)).copied().unwrap_or_default();
+            let Open { copied, copying, syncing } =
+                waits.get(&(key.tgid, key.slot)).copied().unwrap_or_default();
             let asked = Asked {
                 launches: marks.launches.advance(counted.launches),
                 graph_launches: marks.graph_launches.advance(counted.graph_launches),
                 bytes_to_device: marks.to_device.advance(counted.bytes_to_device),
                 bytes_to_host: marks.to_host.advance(counted.bytes_to_host),
                 bytes_other: marks.other.advance(counted.bytes_other),
+                bytes_waited: marks.bytes_waited.advance(counted.bytes_waited.saturating_add(copied)),
                 copy_wait: marks.copy_wait.advance(counted.copy_wait.saturating_add(copying)),
                 sync_wait: marks.sync_wait.advance(counted.sync_wait.saturating_add(syncing)),
             };
@@ -331,19 +334,36 @@ fn users(reading: &Reading, calls: &[Calls], names: &mut impl Names) -> Vec<User
     found
 }
 
-/// By process and slot, how long threads have been in blocking copies and in synchronising calls that go on.
-fn open_waits(reading: &Reading) -> HashMap<(u32, u32), (u64, u64)> {
-    let mut waits: HashMap<(u32, u32), (u64, u64)> = HashMap::new();
+/// Calls of a process on a device that go on.
+#[derive(Debug, Clone, Copy, Default)]
+struct Open {
+    /// Bytes that copies are taken to have moved.
+    copied: u64,
+    /// How long threads have been in copies.
+    copying: u64,
+    /// How long threads have been in synchronising calls.
+    syncing: u64,
+}
+
+/// Bytes that a copy which goes on is taken to have moved in a nanosecond, as far as it has so many: what core takes copies
+/// that are waited for to move. The rest is told when it has ended.
+const PAGEABLE: u64 = 8;
+
+/// By process and slot.
+fn open_waits(reading: &Reading) -> HashMap<(u32, u32), Open> {
+    let mut waits: HashMap<(u32, u32), Open> = HashMap::new();
     for (_, record) in &reading.tasks {
-        let open = || reading.at.saturating_sub(record.call_began);
-        let (copying, syncing) = waits.entry((record.tgid, record.slot)).or_default();
+        let lasts = || reading.at.saturating_sub(record.call_began);
+        let open = waits.entry((record.tgid, record.slot)).or_default();
         if [Call::BlockingCopy, Call::Copy].map(|call| call as u32).contains(&record.call) {
-            *copying = copying.saturating_add(open());
+            let copied = record.argument.min(lasts().saturating_mul(PAGEABLE));
+            open.copied = open.copied.saturating_add(copied);
+            open.copying = open.copying.saturating_add(lasts());
         } else if [Call::StreamSync, Call::ContextSync, Call::EventSync]
             .map(|call| call as u32)
             .contains(&record.call)
         {
-            *syncing = syncing.saturating_add(open());
+            open.syncing = open.syncing.saturating_add(lasts());
         }
     }
     waits

@@ -12,7 +12,7 @@ def asked(calls, spans):
     }
     found, at, enqueued, last = [], 0, 0, None
     for number, (start, end) in enumerate(spans):
-        sums = {"launches": 0, "graph_launches": 0, "bytes_to_device": 0, "bytes_to_host": 0, "bytes_other": 0}
+        sums = {"launches": 0, "graph_launches": 0, "bytes_to_device": 0, "bytes_to_host": 0, "bytes_other": 0, "bytes_waited": 0}
         while at < len(calls) and calls[at].start < end:
             call = calls[at]
             at += 1
@@ -24,6 +24,8 @@ def asked(calls, spans):
             sums["graph_launches"] += call.kind == cuda.GRAPH
             if call.kind in (cuda.COPY, cuda.BLOCKING_COPY):
                 sums[call.way] += call.bytes
+            if call.kind == cuda.BLOCKING_COPY:
+                sums["bytes_waited"] += call.bytes
         sums |= {field: amounts[number] for field, amounts in waits.items()}
         found.append({"enqueued": enqueued, "last_call": None if last is None else min(last, end), **sums})
     return found

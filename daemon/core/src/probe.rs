@@ -280,7 +280,10 @@ pub struct Asked {
     pub bytes_to_host: u64,
     /// Bytes copied within or between devices, or in a direction that the caller did not state.
     pub bytes_other: u64,
-    /// Nanoseconds that threads spent in blocking copies.
+    /// Bytes of copies that held their threads up, whichever way they went.
+    #[serde(default)]
+    pub bytes_waited: u64,
+    /// Nanoseconds that threads spent in those copies.
     pub copy_wait: u64,
     /// Nanoseconds that threads spent in synchronising calls.
     pub sync_wait: u64,
@@ -295,6 +298,7 @@ impl Asked {
             (&mut self.bytes_to_device, other.bytes_to_device),
             (&mut self.bytes_to_host, other.bytes_to_host),
             (&mut self.bytes_other, other.bytes_other),
+            (&mut self.bytes_waited, other.bytes_waited),
             (&mut self.copy_wait, other.copy_wait),
             (&mut self.sync_wait, other.sync_wait),
         ];

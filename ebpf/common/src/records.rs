@@ -72,7 +72,7 @@ pub struct Task {
     pub at_mark: Doings,
     /// When the call that it is in began.
     pub call_began: u64,
-    /// For calls that write a handle: where.
+    /// For calls that write a handle: where. For copies: how many bytes.
     pub argument: u64,
     /// For calls that wait: the stream. For others: the context or the event.
     pub handle: u64,
@@ -282,7 +282,9 @@ pub struct Use {
     pub bytes_to_host: u64,
     /// Bytes copied otherwise.
     pub bytes_other: u64,
-    /// Nanoseconds of threads in blocking copies that have ended.
+    /// Bytes of copies that held their threads up and have ended.
+    pub bytes_waited: u64,
+    /// Nanoseconds of threads in those copies.
     pub copy_wait: u64,
     /// Nanoseconds of threads in synchronising calls that have ended.
     pub sync_wait: u64,
@@ -460,7 +462,7 @@ sizes! {
     WakeSum = 96;
     Process = 248;
     UseKey = 8;
-    Use = 224;
+    Use = 232;
     GapKey = 8;
     GapSum = 120;
     Handle = 16;

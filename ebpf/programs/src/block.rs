@@ -42,6 +42,7 @@ fn is_query(class: u32) -> bool {
 fn begin(entry: &Entry, class: u32, task: &mut Task, now: u64) {
     task.scope = scope::NONE;
     let using = if is(class, Call::BlockingCopy) || is(class, Call::Copy) {
+        task.argument = entry.bytes().0;
         // One that blocks is in the legacy default stream, or the thread's own.
         let Some((using, key)) = enqueued(entry, class, task, now) else { return };
         if is(class, Call::Copy) {
@@ -146,6 +147,7 @@ fn end(task: &mut Task, tid: u32, now: u64, succeeded: bool) {
             atomic::add32(&raw mut (*using).waiting, u32::MAX);
             let spent = now.saturating_sub(task.call_began);
             let sum = if is(class, Call::BlockingCopy) || is(class, Call::Copy) {
+                atomic::add(&raw mut (*using).bytes_waited, task.argument);
                 &raw mut (*using).copy_wait
             } else {
                 &raw mut (*using).sync_wait

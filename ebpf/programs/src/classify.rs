@@ -254,7 +254,23 @@ fn no_files_else_poll(files: u64) -> u32 {
 /// The class of a wait for one file, by its `struct pollfd`. The task is the one that runs: its memory can be read.
 #[inline(always)]
 fn only(task: *const u8, pollfd: u64) -> u32 {
-    known_else_poll(file(task, call::user::<u32>(pollfd).into(), doing::DISK_READ))
+    const POLLIN: u16 = 1;
+    const POLLOUT: u16 = 4;
+    let events: u16 = call::user(pollfd.wrapping_add(4));
+    let writes = events & (POLLIN | POLLOUT) == POLLOUT;
+    let disk = if writes { doing::DISK_WRITE } else { doing::DISK_READ };
+    polled(open_file(task, call::user::<u32>(pollfd).into()), disk)
+}
+
+/// The class of a wait for one file that `poll` or `select` waits for. Which that was cannot be told any more when the wait
+/// is over, so that none for a connection within the machine is passed on.
+#[inline(always)]
+fn polled(file: *const u8, disk: u32) -> u32 {
+    known_else_poll(if is_socket(file) {
+        sockets::far(socket_of(file), disk == doing::DISK_WRITE)
+    } else {
+        of_file(file, disk)
+    })
 }
 
 /// The class of a wait in `select`, if it is to read one file and among the first 256; else [`doing::POLL`]. `set` is
@@ -272,18 +288,12 @@ fn selected(task: *const u8, count: u64, set: u64) -> u32 {
             file = word * 64 + u64::from(log2(bits));
         }
     }
-    if files == 1 { known_else_poll(self::file(task, file, doing::DISK_READ)) } else { doing::POLL }
+    if files == 1 { polled(open_file(task, file), doing::DISK_READ) } else { doing::POLL }
 }
 
 #[inline(always)]
 fn known_else_poll(class: u32) -> u32 {
     if class == doing::UNKNOWN { doing::POLL } else { class }
-}
-
-/// Whether a system call waits for files that its arguments name.
-#[inline(always)]
-pub fn is_poll(number: i64) -> bool {
-    matches!(number, number::POLL | number::PPOLL | number::SELECT | number::PSELECT6)
 }
 
 /// Whether a system call waits for the files of a set that the kernel keeps.
@@ -332,7 +342,7 @@ pub enum Awaited {
 }
 
 impl Awaited {
-    /// Whether it is a socket whose other end is on this machine.
+    /// Whether it is a connection that was made to this machine itself.
     #[inline(always)]
     pub fn is_local(self) -> bool {
         match self {
@@ -345,7 +355,7 @@ impl Awaited {
     #[inline(always)]
     pub fn class(self) -> u32 {
         match self {
-            Self::File(file) if is_socket(file) => sockets::far(socket_of(file)),
+            Self::File(file) if is_socket(file) => sockets::far(socket_of(file), false),
             Self::File(file) => known_else_poll(of_file(file, doing::DISK_READ)),
             Self::Nothing => doing::TIMER,
             Self::Unknown => doing::POLL,

@@ -18,6 +18,7 @@ static NO_USE: Use = Use {
     bytes_to_device: 0,
     bytes_to_host: 0,
     bytes_other: 0,
+    bytes_waited: 0,
     copy_wait: 0,
     sync_wait: 0,
     last_call: 0,

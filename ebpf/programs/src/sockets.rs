@@ -21,30 +21,24 @@ const TCP: u16 = 6;
 /// A connection that was accepted, has brought more than this many bytes, and was never written to, brings no requests.
 const FED: u64 = 65_536;
 
-/// The class of a wait for a socket by the thread that runs, to write to it or to read. If its other end is on this
-/// machine and wake-ups are followed, it is one for a thread, as that for a pipe is.
+/// The class of a wait for a socket by the thread that runs, to write to it or to read. If wake-ups are followed, one for a
+/// connection that was made to this machine itself is one for a thread, as that for a pipe is.
 #[inline(always)]
 pub fn class(sock: *const u8, writes: bool) -> u32 {
-    if WAKES_SEEN.load() != 0 && is_local(sock) {
-        return doing::LOCK;
-    }
-    match far(sock) {
-        // Of what is answered, not of what asks.
-        doing::REQUEST if writes => doing::NETWORK,
-        class => class,
-    }
+    if WAKES_SEEN.load() != 0 && is_local(sock) { doing::LOCK } else { far(sock, writes) }
 }
 
-/// The same if nobody knows a thread at the other end.
+/// The same whatever thread is at the other end.
 ///
 /// A socket made by accepting keeps its listener's backlog (the kernel copies the listener); one made by connecting
 /// never had any. Listening with a backlog of 0 hides it.
 #[inline(always)]
-pub fn far(sock: *const u8) -> u32 {
+pub fn far(sock: *const u8, writes: bool) -> u32 {
     match read::<u16>(sock, SOCK_FAMILY.load()) {
         UNIX => doing::LOCK,
         INET | INET6 | VSOCK | SMC => {
-            if read::<u32>(sock, SOCK_BACKLOG.load()) == 0 || is_fed(sock) {
+            // To write is to answer, and not to wait for what asks.
+            if writes || !is_accepted(sock) || is_fed(sock) {
                 doing::NETWORK
             } else {
                 doing::REQUEST
@@ -55,6 +49,11 @@ pub fn far(sock: *const u8) -> u32 {
 }
 
 #[inline(always)]
+fn is_accepted(sock: *const u8) -> bool {
+    read::<u32>(sock, SOCK_BACKLOG.load()) != 0
+}
+
+#[inline(always)]
 fn is_fed(sock: *const u8) -> bool {
     TCP_SENT.load() != 0
         && read::<u16>(sock, SOCK_PROTOCOL.load()) == TCP
@@ -62,10 +61,14 @@ fn is_fed(sock: *const u8) -> bool {
         && read::<u64>(sock, TCP_RECEIVED.load()) > FED
 }
 
-/// Whether a connection's other end has a loopback address, or its own. A function of its own, for the size of the
+/// Whether a connection was made to a loopback address, or to its own. One that was accepted brings requests wherever they
+/// come from: a server behind a proxy waits for them, and not for the proxy. A function of its own, for the size of the
 /// programs.
 #[inline(never)]
 pub fn is_local(sock: *const u8) -> bool {
+    if is_accepted(sock) {
+        return false;
+    }
     const LOOPBACK: u32 = 127;
     let first_byte = |address: u32| address & 0xff;
     match read::<u16>(sock, SOCK_FAMILY.load()) {

@@ -9,7 +9,7 @@ use aya_ebpf::programs::{BtfTracePointContext, RawTracePointContext};
 use core::ptr::read_volatile;
 use warpmeter_ebpf_common::{Task, WakeKey, WakeSum, doing, run};
 
-use crate::classify::{self, DI, ORIG_AX, read};
+use crate::classify::{self, Awaited, DI, ORIG_AX, read};
 use crate::globals::{STACK_REGS, TASK_PID, TASK_STACK};
 use crate::history;
 use crate::maps::{MIX, MOMENT, TASKS, WAKES, forget, ran, tracked};
@@ -47,7 +47,7 @@ fn woken<const BTF: bool>(sleeper: *const u8, context: *const core::ffi::c_void)
     let number = read::<u64>(regs, ORIG_AX) as i64;
     let first: u64 = read(regs, DI);
     // Of idle CPUs and threads of the kernel the registers say nothing.
-    let handed = by_thread || tracked(waker) && delivers::<BTF>(sleeper, waits, number, first);
+    let handed = by_thread || tracked(waker) && delivers::<BTF>(classify::awaited(sleeper, number, first));
     let known = if handed && tracked(waker) { TASKS.get_ptr_mut(&waker) } else { None };
     match known {
         Some(known) => {
@@ -115,16 +115,11 @@ fn cut(task: &mut Task, now: u64) -> u64 {
 }
 
 /// Whether the thread that runs brings what the sleeper waits for, through a connection within this machine: the kernel does
-/// that at the end of what it sends, as an interrupt would. Timers interrupt it, too, but end no wait for such a file.
+/// that at the end of what it sends, as an interrupt would.
 #[inline(always)]
-fn delivers<const BTF: bool>(sleeper: *const u8, waits: u32, number: i64, first: u64) -> bool {
+fn delivers<const BTF: bool>(awaited: Awaited) -> bool {
     let does = read::<u64>(registers::<BTF>(current::<BTF>()), ORIG_AX) as i64;
-    if !classify::moves(does) {
-        return false;
-    }
-    // What `poll` and `select` wait for cannot be told by now; one that waits for a single file of threads does for that.
-    let single = waits == doing::LOCK && classify::is_poll(number);
-    single || classify::awaited(sleeper, number, first).is_local()
+    classify::moves(does) && awaited.is_local()
 }
 
 #[inline(always)]

@@ -263,6 +263,7 @@ fn accounts() -> Vec<AccountView> {
         bytes_to_device: 3 << 30,
         bytes_to_host: 1 << 20,
         bytes_other: 512,
+        bytes_waited: 2048,
         copy_wait: SECOND / 4,
         sync_wait: 3 * SECOND,
     });

@@ -76,6 +76,19 @@ def sync_host_function(lab):
     )
 
 
+@scenario("a host function in the stream, for which the loop waits as it copies four bytes back")
+def sync_item(lab):
+    work_ms = lab.draw.uniform(5, 20)
+    kernel_ms, device = kernels(lab, 10, 25)
+    steps = trainer(lab, **device, mode="item", copy="item", copy_kib=4, host_rounds=lab.hash(work_ms)["rounds"])
+    without = {**steps, "device": {**steps["device"], "host_rounds": 0, "kernels": device["kernels"] + 1}}
+    return Case(
+        {"full": alone(steps), "no function": alone(without)},
+        [Cause(("sync",), "full", "no function")],
+        parameters={"work_ms": work_ms, "kernel_ms": kernel_ms},
+    )
+
+
 @scenario("steps run ahead of the device and decode meanwhile: nothing stalls", quick=True, truth="log")
 def ahead_hides(lab):
     work_ms = lab.draw.uniform(5, 15)

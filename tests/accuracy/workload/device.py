@@ -20,7 +20,7 @@ class Device(Driver):
     context once in `depth` steps, `later` leaves it to `finish`. `gap_rounds` of Python are run
     after each launch, as frameworks do; `beside_rounds` of hashes once all are launched. `copy` is of `copy_kib`: `blocking`
     (pageable), `async` (pinned) or `held` (asynchronous, of pageable memory) before the kernels, or `last`, a blocking one
-    after all of that.
+    after all of that; `item`, one of four bytes to the host, in which the loop waits for its kernels.
     """
 
     def __init__(self, device=0, mode="sync", depth=2, kernels=8, kernel_us=1000, blocking=True, copy="", copy_kib=0,
@@ -68,6 +68,8 @@ class Device(Driver):
             hash_rounds(self.beside)
         if self.copy == "last":
             self._copy()
+        elif self.copy == "item":
+            self._call("cuMemcpyDtoH_v2", self.host, self.target, c_size_t(4))
         if self.mode == "sync" or (self.mode == "every" and self.count % self.depth == self.depth - 1):
             self.synchronize()
         elif self.mode == "ahead":

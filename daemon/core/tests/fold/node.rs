@@ -282,6 +282,7 @@ impl Random {
                 bytes_to_device: self.number() >> self.below(64),
                 bytes_to_host: self.number() >> self.below(64),
                 bytes_other: 0,
+                bytes_waited: self.number() >> self.below(64),
                 copy_wait: self.below(SECOND),
                 sync_wait: self.below(SECOND),
             },

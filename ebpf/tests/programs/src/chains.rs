@@ -413,11 +413,70 @@ pub fn run(name: &str) {
                 accepted.read_exact(&mut piece).unwrap();
             }
         }
-        // Connections within the machine are like pipes.
-        "connection-made" | "connection-accepted" | "connection-ipv6" | "connection-polled" => {
-            let (made, accepted) = tcp::near(if name.ends_with("ipv6") { "::1" } else { "127.0.0.1" });
-            let (mut near, mut other) =
-                if name.ends_with("accepted") { (accepted, made) } else { (made, accepted) };
+        // A timeout that fires while some other thread moves data is nobody's doing.
+        "polled-beside-movers" => {
+            let (mut to, mut from) = process(|| std::thread::sleep(milliseconds(16)));
+            for _ in 0..3 {
+                std::thread::spawn(|| {
+                    let mut zeroes = File::open("/dev/zero").unwrap();
+                    let mut buffer = vec![0; 1 << 16];
+                    while zeroes.read_exact(&mut buffer).is_ok() {}
+                });
+            }
+            for _ in 0..rounds() {
+                to.write_all(&byte).unwrap();
+                let mut file = libc::pollfd { fd: from.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+                // SAFETY: one structure.
+                while unsafe { libc::poll(&raw mut file, 1, wait) } == 0 {}
+                from.read_exact(&mut byte).unwrap();
+            }
+        }
+        // Who asks a server within the machine is asked by nobody else: it waits for requests, rare ones too.
+        "asked-within" | "asked-within-rarely" => {
+            let (made, mut accepted) = tcp::near("127.0.0.1");
+            let (mut made, pause) = (made, if name.ends_with("rarely") { 300 } else { 8 });
+            let asked = if pause > 8 { 3 } else { rounds() };
+            std::thread::spawn(move || {
+                loop {
+                    std::thread::sleep(milliseconds(pause));
+                    if made.write_all(&[0]).is_err() {
+                        return;
+                    }
+                }
+            });
+            for _ in 0..asked {
+                accepted.read_exact(&mut byte).unwrap();
+            }
+        }
+        // An answer that nobody takes in: who writes it waits for the network, by itself or by `poll`.
+        "answer-not-taken" | "answer-not-taken-polled" => {
+            let (mut made, mut accepted) = tcp::far();
+            std::thread::spawn(move || {
+                let mut piece = vec![0; 1 << 18];
+                loop {
+                    std::thread::sleep(milliseconds(8));
+                    made.read_exact(&mut piece).unwrap();
+                }
+            });
+            accepted.set_nonblocking(name.ends_with("polled")).unwrap();
+            let piece = vec![0; 1 << 20];
+            for _ in 0..rounds() / 4 + 8 {
+                let mut sent = 0;
+                while sent < piece.len() {
+                    if let Ok(count) = accepted.write(&piece[sent..]) {
+                        sent += count;
+                    } else {
+                        let fd = accepted.as_raw_fd();
+                        let mut file = libc::pollfd { fd, events: libc::POLLOUT, revents: 0 };
+                        // SAFETY: one structure.
+                        unsafe { libc::poll(&raw mut file, 1, -1) };
+                    }
+                }
+            }
+        }
+        // Connections that are made within the machine are like pipes.
+        "connection-made" | "connection-ipv6" | "connection-polled" => {
+            let (mut near, mut other) = tcp::near(if name.ends_with("ipv6") { "::1" } else { "127.0.0.1" });
             // SAFETY: the child uses only what it has made itself and what it was given; it ends without unwinding.
             if unsafe { libc::fork() } == 0 {
                 drop(near);
@@ -435,7 +494,7 @@ pub fn run(name: &str) {
             drop(other);
             for _ in 0..rounds() {
                 near.write_all(&byte).unwrap();
-                if name == "connection-polled" || name == "connection-accepted" {
+                if name == "connection-polled" {
                     epoll_wait(near.as_raw_fd(), -1, 1, || {});
                 }
                 near.read_exact(&mut byte).unwrap();

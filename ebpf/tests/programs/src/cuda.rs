@@ -155,8 +155,9 @@ pub fn run(name: &str) {
             // Now all is complete.
             let drained = now();
             sleep(PAUSE);
-            println!("drained {}", now() - drained);
+            let drained = now() - drained;
             driver.launch(stream);
+            println!("drained {drained}");
         }
         // Two streams: the one's synchronisation leaves the other's work outstanding.
         "streams" => {
@@ -170,8 +171,9 @@ pub fn run(name: &str) {
             driver.synchronize(second);
             let drained = now();
             sleep(PAUSE);
-            println!("drained {}", now() - drained);
+            let drained = now() - drained;
             driver.launch(first);
+            println!("drained {drained}");
         }
         // The legacy default stream waits for blocking streams, not for others.
         "legacy" => {

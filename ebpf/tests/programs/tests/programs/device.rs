@@ -19,6 +19,18 @@ fn sequence(node: &mut Node, name: &str) -> (Watched, u32, u64) {
     (run, pid, at)
 }
 
+/// Those that say how long the device was drained.
+const SEQUENCES: [&str; 4] = ["event", "streams", "legacy", "proofs"];
+
+/// Whether what the probes say is what the program says, about.
+fn told(probes: u64, truth: u64, tolerance: u64) -> Result<(), String> {
+    if near(probes, truth, tolerance) {
+        Ok(())
+    } else {
+        Err(format!("{probes} ns by the probes, {truth} in truth"))
+    }
+}
+
 #[test]
 fn captured_launches_are_not_executed_ones() {
     if !permitted() {
@@ -41,15 +53,19 @@ fn gaps_cover_all_time_since_the_first_enqueue() {
         return;
     }
     let mut node = node();
-    for name in ["event", "streams", "legacy", "proofs"] {
-        let (mut run, pid, at) = sequence(&mut node, name);
-        let began = run.until("began");
-        let all: u64 = node.probes.gaps(pid).values().map(|gap| gap.total).sum();
-        assert!(near(all, at - began, ms(2)) && all <= at - began, "{name}: {all} of {}", at - began);
-        for (key, gap) in node.probes.gaps(pid) {
-            assert_eq!(gap.doings.iter().sum::<u64>(), gap.total, "{key:?}");
-        }
-        run.finish();
+    for name in SEQUENCES {
+        // A moment without a CPU between a clock's reading and the call lengthens the one and not the other.
+        attempts(|| {
+            let (mut run, pid, at) = sequence(&mut node, name);
+            let began = run.until("began");
+            let all: u64 = node.probes.gaps(pid).values().map(|gap| gap.total).sum();
+            assert!(all <= at - began, "{name}: {all} of {}", at - began);
+            for (key, gap) in node.probes.gaps(pid) {
+                assert_eq!(gap.doings.iter().sum::<u64>(), gap.total, "{key:?}");
+            }
+            run.finish();
+            told(all, at - began, ms(2)).map_err(|how| format!("{name}: {how}"))
+        });
     }
 }
 
@@ -59,12 +75,14 @@ fn a_device_is_drained_only_when_all_that_was_enqueued_is_known_complete() {
         return;
     }
     let mut node = node();
-    for name in ["event", "streams", "legacy", "proofs"] {
-        let (mut run, pid, _) = sequence(&mut node, name);
-        let said = run.until("drained");
-        let drained = node.probes.gaps_of(pid, gap::DRAINED);
-        assert!(near(drained.total, said, ms(1)), "{name}: {} ns drained, {said} in truth", drained.total);
-        run.finish();
+    for name in SEQUENCES {
+        attempts(|| {
+            let (mut run, pid, _) = sequence(&mut node, name);
+            let said = run.until("drained");
+            let drained = node.probes.gaps_of(pid, gap::DRAINED);
+            run.finish();
+            told(drained.total, said, ms(1)).map_err(|how| format!("{name}: {how}"))
+        });
     }
 }
 
@@ -138,6 +156,8 @@ fn of_copies_that_are_only_enqueued_those_that_hold_their_thread_up_are_waited_f
     // Now and then one of pinned memory is held up, too, by whatever has its CPU meanwhile.
     assert!(using.copy_wait <= pinned + pageable, "{} of {pinned} and {pageable}", using.copy_wait);
     assert!(using.copy_wait >= pageable * 9 / 10, "{} of {pageable}", using.copy_wait);
+    // Those of five copies; of all ten where calls are as slow as under emulation.
+    assert!((5..=10).contains(&(using.bytes_waited >> 24)), "{} bytes", using.bytes_waited);
     let gaps = node.probes.gaps(pid);
     let of =
         |kind: u64| gaps.iter().filter(move |(key, _)| u64::from(key.kind) == kind).map(|(_, sum)| sum.total);
@@ -382,21 +402,23 @@ fn a_process_that_came_before_the_probes_is_never_drained_until_its_whole_contex
     }
     let mut node = node();
     for (name, drains) in [("streams", false), ("proofs", true)] {
-        let mut run = node.start(&["cuda", name]);
-        let pid = run.pid();
-        node.probes.declare(pid, process::LATE);
-        run.go();
-        let truth = run.until("drained");
-        node.probes.flush(pid, now());
-        assert!(node.probes.process(pid).unwrap().flags & process::FROM_START == 0);
-        let drained = node.probes.gaps_of(pid, gap::DRAINED).total;
-        if drains {
+        attempts(|| {
+            let mut run = node.start(&["cuda", name]);
+            let pid = run.pid();
+            node.probes.declare(pid, process::LATE);
+            run.go();
+            let truth = run.until("drained");
+            node.probes.flush(pid, now());
+            assert!(node.probes.process(pid).unwrap().flags & process::FROM_START == 0);
+            let drained = node.probes.gaps_of(pid, gap::DRAINED).total;
+            run.finish();
+            if !drains {
+                assert_eq!(drained, 0, "{name}");
+                return Ok(());
+            }
             // Of three pauses only the one after the context's synchronisation.
-            assert!(near(drained, truth / 3, ms(3)), "{name}: {drained} of {truth}");
-        } else {
-            assert_eq!(drained, 0, "{name}");
-        }
-        run.finish();
+            told(drained, truth / 3, ms(3)).map_err(|how| format!("{name}: {how}"))
+        });
     }
 }
 

@@ -6,7 +6,7 @@ use warpmeter_ebpf_tests::{chains, now, permitted};
 use crate::support::{Node, attempts, following_node};
 
 /// A chain, and what its sleeper's waits are made of: of what its workers say that they did, or all of one class.
-const CHAINS: [(&str, Option<u32>); 31] = [
+const CHAINS: [(&str, Option<u32>); 35] = [
     ("computing-process", None),
     ("reading-then-computing-thread", None),
     ("process-behind-thread", None),
@@ -22,9 +22,13 @@ const CHAINS: [(&str, Option<u32>); 31] = [
     ("lock-with-timeouts", None),
     ("local-socket", None),
     ("connection-made", None),
-    ("connection-accepted", None),
     ("connection-ipv6", None),
     ("connection-polled", None),
+    ("asked-within", Some(doing::REQUEST)),
+    ("asked-within-rarely", Some(doing::REQUEST)),
+    ("answer-not-taken", Some(doing::NETWORK)),
+    ("answer-not-taken-polled", Some(doing::NETWORK)),
+    ("polled-beside-movers", Some(doing::LOCK)),
     ("fed", Some(doing::NETWORK)),
     ("behind-a-sleeper", Some(doing::LOCK)),
     ("socket-made", Some(doing::NETWORK)),
@@ -41,8 +45,16 @@ const CHAINS: [(&str, Option<u32>); 31] = [
 ];
 
 /// How the names of chains begin whose sleepers wait for no thread that is followed.
-const NOBODY_FOLLOWED: [&str; 6] =
-    ["socket-made", "socket-accepted", "fed", "timeouts-alone", "nothing", "stranger"];
+const NOBODY_FOLLOWED: [&str; 8] = [
+    "socket-made",
+    "socket-accepted",
+    "asked-within",
+    "answer-not-taken",
+    "fed",
+    "timeouts-alone",
+    "nothing",
+    "stranger",
+];
 
 /// How far off a part may be: a switch in between, and what the machine does beside.
 const TOLERANCE: f64 = 0.12;
