@@ -87,10 +87,18 @@ impl End {
     }
 }
 
+/// Of a stall that is a smaller part of the time than one in so many, nothing is told.
+const LEAST: u64 = 50;
+
 impl Explanation {
-    /// The chain behind the leading stall of a device; none if there is no stall, or nobody is known who called.
+    /// The chain behind the leading stall of a device; none if there is no stall that matters (a fiftieth of the time, which
+    /// is what boundaries of windows explain), or nobody is known who called.
     pub fn chain(&self, recent: &Recent<'_>) -> Option<Chain> {
-        let (state, _) = recent.leading_stall()?;
+        let (state, stalled) = recent.leading_stall()?;
+        let whole = recent.states().iter().fold(0_u64, |sum, (_, amount)| sum.saturating_add(*amount));
+        if stalled < whole / LEAST {
+            return None;
+        }
         let doing = stall::doing(state);
         let (driver, expected) = driver(recent, doing)?;
         let Some(doing) = doing else {
