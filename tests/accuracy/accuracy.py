@@ -43,6 +43,8 @@ def framed(*lines):
     return "\n".join(["", edge, *(f"## {line:{width}} ##" for line in lines), edge])
 
 
+# What is not committed says so.
+DIRTY = "-dirty"
 # Everything but documents, in git's words.
 JUDGED = ["--", ":/", ":(top,exclude)docs", ":(top,exclude)*.md"]
 
@@ -50,7 +52,7 @@ JUDGED = ["--", ":/", ":(top,exclude)docs", ":(top,exclude)*.md"]
 def revision():
     """The commit that is judged: the last one that changed more than documents."""
     git = lambda *words: subprocess.run(["git", *words, *JUDGED], capture_output=True, text=True, cwd=HERE).stdout.strip()
-    dirty = "-dirty" if git("status", "--porcelain") else ""
+    dirty = DIRTY if git("status", "--porcelain") else ""
     return (git("log", "-1", "--format=%h") or "unknown") + dirty
 
 
@@ -69,14 +71,22 @@ def begin(path, head, resume):
     if resume and Path(path).exists():
         old, lines = table.read(path)
         differs = [name for name in SAME if old.get(name) != head[name]]
+        if head["revision"].endswith(DIRTY) and "revision" not in differs:
+            # Two states of a tree that is being changed have one name.
+            differs.append("revision")
         if differs:
             raise NotTheSame(f"{path} is of another study, by {', '.join(differs)}: give --out another name, or leave --resume out")
+        # A run that could not be measured is tried again, and its line goes.
+        lines = [run for run in lines if "error" not in run]
         done = {(run["scenario"], run["repeat"]) for run in lines}
         parts = [*old.get("parts", [{name: old[name] for name in ("began", "noise")}]), {name: head[name] for name in ("began", "noise")}]
         bands = [part["noise"]["band_points"] for part in parts]
         lines = [{**old, "parts": parts, "noise": parts[bands.index(max(bands))]["noise"]}, *lines]
     lines[0] = {"study": lines[0]}
-    Path(path).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    # As a whole or not at all: what is there took hours.
+    new = Path(f"{path}.new")
+    new.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    new.replace(path)
     return open(path, "a"), done
 
 
@@ -178,6 +188,8 @@ def main():
         return document(args.document, args.out, args.partial)
     chosen = [name for name in args.only.split(",") if name]
     unknown = [name for name in chosen if name not in ALL]
+    if args.resume and args.leaders:
+        parser.error("--resume is of a study in which each run counts: with --leaders runs are repeated")
     if unknown:
         parser.error(f"no such scenario: {', '.join(unknown)}")
     with_torch = bool(args.torch)
@@ -226,6 +238,11 @@ def main():
             lab.close()
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+    if done:
+        # Of all its parts, not of this one alone.
+        _, runs = table.read(args.out)
+        held = table.held(runs)
+        failed = len(runs) - held
     print(f"{held} passed, {failed} failed")
     return 1 if failed else 0
 

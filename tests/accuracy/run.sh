@@ -2,7 +2,7 @@
 # Builds what the accuracy study needs and runs it: run.sh study SEED REPEATS SECONDS, run.sh quick [SEED], or run.sh ci.
 #
 # The study installs PyTorch once, into $ACCURACY_TORCH (target/accuracy-torch; 1.5 GiB, from PyPI), writes its raw result
-# to target/accuracy.jsonl and, once it has all of its runs, its tables into docs/accuracy.md. The quick part takes neither,
+# to target/accuracy.jsonl (with RESUME=1 it goes on with what is there) and, once it has all of its runs, its tables into docs/accuracy.md. The quick part takes neither,
 # and two minutes. As part of CI it runs what the tests have built, and only a leading cause that is wrong in three runs is a
 # fault: other programs of a machine that builds cost points.
 #
@@ -21,8 +21,8 @@ case $1 in
   study)
     torch=${ACCURACY_TORCH:-$target/accuracy-torch}
     [ -e "$torch/env" ] || tests/accuracy/torch.sh "$torch"
-    rm -f "$target/accuracy.jsonl"
-    tests/accuracy/accuracy.py --seed "$2" --repeats "$3" --seconds "$4" --torch "$torch" --out "$target/accuracy.jsonl" || status=$?
+    [ -n "${RESUME:-}" ] || rm -f "$target/accuracy.jsonl"
+    tests/accuracy/accuracy.py --seed "$2" --repeats "$3" --seconds "$4" --torch "$torch" --out "$target/accuracy.jsonl" ${RESUME:+--resume} || status=$?
     # 1: it was run, and something is wrong. A part of a study, as one that was ended leaves it, is refused.
     case $status in
       0 | 1) tests/accuracy/accuracy.py --document docs/accuracy.md --out "$target/accuracy.jsonl" || status=1 ;;

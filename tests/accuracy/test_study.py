@@ -92,6 +92,13 @@ class Study(unittest.TestCase):
                 with self.assertRaisesRegex(accuracy.NotTheSame, name):
                     accuracy.begin(path, {**later, name: "other"}, True)
             self.assertEqual(table.read(path)[1], runs, "what was refused has changed nothing")
+            with open(path, "a") as out:
+                out.write('{"scenario": "one", "repeat": 1, "error": "no account"}\n')
+            accuracy.begin(path, later, True)[0].close()
+            self.assertEqual(table.read(path)[1], runs, "what failed is tried again")
+            accuracy.begin(path, {**later, "revision": "abc-dirty"}, False)[0].close()
+            with self.assertRaisesRegex(accuracy.NotTheSame, "revision"):
+                accuracy.begin(path, {**later, "revision": "abc-dirty"}, True)
             accuracy.begin(path, later, False)[0].close()
             self.assertEqual(table.read(path), (later, []))
         out, args = io.StringIO(), SimpleNamespace(repeats=2, leaders=False, keep=None)

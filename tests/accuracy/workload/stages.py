@@ -149,6 +149,14 @@ def files(directory, count, keep=False):
     return stage
 
 
+def received(connection, left):
+    """Receives some of what is left; gives what is left then."""
+    got = connection.recv_into(left)
+    if not got:
+        raise ConnectionError("the server closed")
+    return left[got:]
+
+
 def fetch(address, kib, requests=1, delay_us=0, mark_kib=0):
     """Asks a server for data, one request after the other. With a mark it is woken once there is so much, as receivers of
     large messages are, and not for every packet.
@@ -171,10 +179,7 @@ def fetch(address, kib, requests=1, delay_us=0, mark_kib=0):
                     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, min(len(left), mark_kib << 10))
                     # The mark holds for waiting, not for a receive that has taken a part already.
                     select.select([connection], [], [])
-                got = connection.recv_into(left)
-                if not got:
-                    raise ConnectionError("the server closed")
-                left = left[got:]
+                left = received(connection, left)
         return BATCH
 
     return stage
@@ -199,10 +204,7 @@ def pushed(address, kib):
                 connection, _ = listener.accept()
         left = memoryview(buffer)
         while left:
-            got = connection.recv_into(left)
-            if not got:
-                raise ConnectionError("the server closed")
-            left = left[got:]
+            left = received(connection, left)
         return BATCH
 
     return stage
