@@ -167,9 +167,9 @@ fn a_line_that_does_not_parse_is_named_with_its_file_number_and_reason() {
     for (body, line, reason) in [
         (format!("{head}\n{{\"at\":1}}\n"), "line 2", "missing field"),
         (format!("{head}\nnonsense\n"), "line 2", "expected"),
-        ("{\"warpmeter_recording\":1}\n".to_owned(), "line 1", "settings"),
+        ("{\"warpmeter_recording\":2}\n".to_owned(), "line 1", "settings"),
         (
-            head.replacen("\"warpmeter_recording\":1", "\"warpmeter_recording\":99", 1) + "\n",
+            head.replacen("\"warpmeter_recording\":2", "\"warpmeter_recording\":99", 1) + "\n",
             "line 1",
             "format 99",
         ),

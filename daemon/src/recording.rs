@@ -13,7 +13,7 @@ use warpmeter_core::settings::Settings;
 use warpmeter_core::view::View;
 
 /// The version of the format; a reader takes no other.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 /// The longest line that is read, in bytes: a reading of a node's largest GPU takes a few kilobytes.
 const LONGEST_LINE: u64 = 4 << 20;

@@ -12,7 +12,8 @@ use warpmeter_core::probe::{Asked, Calls, Doings, Gap, GapKind, Probes, Threads,
 use warpmeter_core::time::{Interval, MonoNs};
 use warpmeter_ebpf_common::calls::Call;
 use warpmeter_ebpf_common::{
-    GapKey, GapSum, Process, Task, UNKNOWN_SLOT, Use, UseKey, WakeKey, WakeSum, doing, gap, process, task,
+    GapKey, GapSum, Process, Task, UNKNOWN_SLOT, Use, UseKey, WakeKey, WakeSum, copies, doing, gap, process,
+    task,
 };
 
 use crate::sys::zero;
@@ -76,8 +77,9 @@ struct UseMarks {
     to_device: Mark,
     to_host: Mark,
     other: Mark,
-    bytes_waited: Mark,
     copy_wait: Mark,
+    copies_most: Mark,
+    copies_least: Mark,
     sync_wait: Mark,
 }
 
@@ -154,17 +156,17 @@ impl Meter {
         let mut places: HashMap<(u32, u32), (ProcessId, Option<DeviceRef>)> = HashMap::new();
         for (key, counted) in &reading.uses {
             let marks = self.uses.entry((key.tgid, key.slot)).or_default();
-            let Open { copied, copying, syncing } =
-                waits.get(&(key.tgid, key.slot)).copied().unwrap_or_default();
+            let open = waits.get(&(key.tgid, key.slot)).copied().unwrap_or_default();
             let asked = Asked {
                 launches: marks.launches.advance(counted.launches),
                 graph_launches: marks.graph_launches.advance(counted.graph_launches),
                 bytes_to_device: marks.to_device.advance(counted.bytes_to_device),
                 bytes_to_host: marks.to_host.advance(counted.bytes_to_host),
                 bytes_other: marks.other.advance(counted.bytes_other),
-                bytes_waited: marks.bytes_waited.advance(counted.bytes_waited.saturating_add(copied)),
-                copy_wait: marks.copy_wait.advance(counted.copy_wait.saturating_add(copying)),
-                sync_wait: marks.sync_wait.advance(counted.sync_wait.saturating_add(syncing)),
+                copy_wait: marks.copy_wait.advance(counted.copy_wait.saturating_add(open.copying)),
+                copies_most: marks.copies_most.advance(counted.copies_most.saturating_add(open.most)),
+                copies_least: marks.copies_least.advance(counted.copies_least.saturating_add(open.least)),
+                sync_wait: marks.sync_wait.advance(counted.sync_wait.saturating_add(open.syncing)),
             };
             let Some(record) = records.get(&key.tgid) else { continue };
             if !names.is_watched(key.tgid) || found.len() >= PROCESSES {
@@ -334,20 +336,18 @@ fn users(reading: &Reading, calls: &[Calls], names: &mut impl Names) -> Vec<User
     found
 }
 
-/// Calls of a process on a device that go on.
+/// Calls of a process on a device that go on, in nanoseconds.
 #[derive(Debug, Clone, Copy, Default)]
 struct Open {
-    /// Bytes that copies are taken to have moved.
-    copied: u64,
     /// How long threads have been in copies.
     copying: u64,
+    /// The most of it that the copies themselves can have taken.
+    most: u64,
+    /// What they took in any case.
+    least: u64,
     /// How long threads have been in synchronising calls.
     syncing: u64,
 }
-
-/// Bytes that a copy which goes on is taken to have moved in a nanosecond, as far as it has so many: what core takes copies
-/// that are waited for to move. The rest is told when it has ended.
-const PAGEABLE: u64 = 8;
 
 /// By process and slot.
 fn open_waits(reading: &Reading) -> HashMap<(u32, u32), Open> {
@@ -356,9 +356,9 @@ fn open_waits(reading: &Reading) -> HashMap<(u32, u32), Open> {
         let lasts = || reading.at.saturating_sub(record.call_began);
         let open = waits.entry((record.tgid, record.slot)).or_default();
         if [Call::BlockingCopy, Call::Copy].map(|call| call as u32).contains(&record.call) {
-            let copied = record.argument.min(lasts().saturating_mul(PAGEABLE));
-            open.copied = open.copied.saturating_add(copied);
             open.copying = open.copying.saturating_add(lasts());
+            open.most = open.most.saturating_add(copies::most(lasts(), record.argument));
+            open.least = open.least.saturating_add(copies::least(lasts(), record.argument));
         } else if [Call::StreamSync, Call::ContextSync, Call::EventSync]
             .map(|call| call as u32)
             .contains(&record.call)

@@ -45,6 +45,10 @@ def framed(*lines):
 
 # What is not committed says so.
 DIRTY = "-dirty"
+# Where git does not say which commit it is.
+UNKNOWN = "unknown"
+# Nothing was run.
+REFUSED = 2
 # Everything but documents, in git's words.
 JUDGED = ["--", ":/", ":(top,exclude)docs", ":(top,exclude)*.md"]
 
@@ -53,7 +57,7 @@ def revision():
     """The commit that is judged: the last one that changed more than documents."""
     git = lambda *words: subprocess.run(["git", *words, *JUDGED], capture_output=True, text=True, cwd=HERE).stdout.strip()
     dirty = DIRTY if git("status", "--porcelain") else ""
-    return (git("log", "-1", "--format=%h") or "unknown") + dirty
+    return (git("log", "-1", "--format=%h") or UNKNOWN) + dirty
 
 
 # What the parts of a study have in common.
@@ -71,8 +75,9 @@ def begin(path, head, resume):
     if resume and Path(path).exists():
         old, lines = table.read(path)
         differs = [name for name in SAME if old.get(name) != head[name]]
-        if head["revision"].endswith(DIRTY) and "revision" not in differs:
-            # Two states of a tree that is being changed have one name.
+        nameless = head["revision"].endswith(DIRTY) or head["revision"] == UNKNOWN
+        if nameless and "revision" not in differs:
+            # Two states of a tree that is being changed, or that git does not know, have one name.
             differs.append("revision")
         if differs:
             raise NotTheSame(f"{path} is of another study, by {', '.join(differs)}: give --out another name, or leave --resume out")
@@ -207,7 +212,7 @@ def main():
         needs = f"the study needs {', '.join(lacks)}"
         if os.environ.get(NO_SKIP):
             print(f"failed: {needs}", file=sys.stderr)
-            return 1
+            return REFUSED
         print(framed("SKIPPED: causes were NOT compared with truth", needs, f"{NO_SKIP}=1 makes this a failure"), file=sys.stderr)
         return SKIPPED
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
@@ -231,7 +236,7 @@ def main():
                 out, done = begin(args.out, head, args.resume)
             except NotTheSame as why:
                 print(why, file=sys.stderr)
-                return 1
+                return REFUSED
             with out:
                 held, failed = study(lab, names, args, out, done)
         finally:

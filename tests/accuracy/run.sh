@@ -23,7 +23,7 @@ case $1 in
     [ -e "$torch/env" ] || tests/accuracy/torch.sh "$torch"
     [ -n "${RESUME:-}" ] || rm -f "$target/accuracy.jsonl"
     tests/accuracy/accuracy.py --seed "$2" --repeats "$3" --seconds "$4" --torch "$torch" --out "$target/accuracy.jsonl" ${RESUME:+--resume} || status=$?
-    # 1: it was run, and something is wrong. A part of a study, as one that was ended leaves it, is refused.
+    # 1: it was run, and something is wrong; else nothing was. A part of a study, as one that was ended leaves it, is refused.
     case $status in
       0 | 1) tests/accuracy/accuracy.py --document docs/accuracy.md --out "$target/accuracy.jsonl" || status=1 ;;
     esac

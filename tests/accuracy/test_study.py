@@ -96,9 +96,10 @@ class Study(unittest.TestCase):
                 out.write('{"scenario": "one", "repeat": 1, "error": "no account"}\n')
             accuracy.begin(path, later, True)[0].close()
             self.assertEqual(table.read(path)[1], runs, "what failed is tried again")
-            accuracy.begin(path, {**later, "revision": "abc-dirty"}, False)[0].close()
-            with self.assertRaisesRegex(accuracy.NotTheSame, "revision"):
-                accuracy.begin(path, {**later, "revision": "abc-dirty"}, True)
+            for nameless in ("abc-dirty", "unknown"):
+                accuracy.begin(path, {**later, "revision": nameless}, False)[0].close()
+                with self.assertRaisesRegex(accuracy.NotTheSame, "revision"):
+                    accuracy.begin(path, {**later, "revision": nameless}, True)
             accuracy.begin(path, later, False)[0].close()
             self.assertEqual(table.read(path), (later, []))
         out, args = io.StringIO(), SimpleNamespace(repeats=2, leaders=False, keep=None)
@@ -118,7 +119,7 @@ class Study(unittest.TestCase):
         self.assertIn("the study needs FUSE", lines[1])
 
     def test_a_skip_is_a_failure_where_nothing_may_be_skipped(self):
-        self.assertEqual(skipped(WARPMETER_NO_SKIP="1"), (1, "failed: the study needs FUSE\n"))
+        self.assertEqual(skipped(WARPMETER_NO_SKIP="1"), (accuracy.REFUSED, "failed: the study needs FUSE\n"))
 
 
 if __name__ == "__main__":

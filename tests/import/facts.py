@@ -14,7 +14,7 @@ def head():
         "retain": 300 * SECOND, "no_work_after": 300 * SECOND, "infer_allocation": False, "equal_split": False,
         "redistribute": False, "prices": NO_PRICES,
     }
-    return {"warpmeter_recording": 1, "settings": settings}
+    return {"warpmeter_recording": 2, "settings": settings}
 
 
 def sample(at, source, fact):

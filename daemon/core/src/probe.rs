@@ -280,11 +280,13 @@ pub struct Asked {
     pub bytes_to_host: u64,
     /// Bytes copied within or between devices, or in a direction that the caller did not state.
     pub bytes_other: u64,
-    /// Bytes of copies that held their threads up, whichever way they went.
-    #[serde(default)]
-    pub bytes_waited: u64,
-    /// Nanoseconds that threads spent in those copies.
+    /// Nanoseconds that threads spent in copies that held them up.
     pub copy_wait: u64,
+    /// The most of them that the copies themselves can have taken, each by its own bytes at 2 GB/s. What is longer was a
+    /// wait for what was enqueued before.
+    pub copies_most: u64,
+    /// What they took in any case, each by its own bytes at 8 GB/s: pageable memory is copied twice.
+    pub copies_least: u64,
     /// Nanoseconds that threads spent in synchronising calls.
     pub sync_wait: u64,
 }
@@ -298,8 +300,9 @@ impl Asked {
             (&mut self.bytes_to_device, other.bytes_to_device),
             (&mut self.bytes_to_host, other.bytes_to_host),
             (&mut self.bytes_other, other.bytes_other),
-            (&mut self.bytes_waited, other.bytes_waited),
             (&mut self.copy_wait, other.copy_wait),
+            (&mut self.copies_most, other.copies_most),
+            (&mut self.copies_least, other.copies_least),
             (&mut self.sync_wait, other.sync_wait),
         ];
         for (sum, amount) in sums {

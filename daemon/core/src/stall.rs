@@ -36,8 +36,8 @@ pub struct Host {
     pub waited: u64,
     /// Time that copies took or are taken to have taken.
     pub copies: u64,
-    /// Of the time in blocking copies, what the copies themselves are taken to have taken; the rest may have been waiting
-    /// for kernels before them.
+    /// Of the time in copies that were waited for, what the copies themselves took in any case; the rest may have been
+    /// waiting for kernels before them.
     pub copying: u64,
     /// Whether only one process of the owner used the device: then what is drained stands still for certain.
     pub alone: bool,

@@ -39,6 +39,7 @@
 )]
 
 pub mod calls;
+pub mod copies;
 pub mod kernel;
 mod records;
 

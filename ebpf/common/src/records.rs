@@ -282,10 +282,12 @@ pub struct Use {
     pub bytes_to_host: u64,
     /// Bytes copied otherwise.
     pub bytes_other: u64,
-    /// Bytes of copies that held their threads up and have ended.
-    pub bytes_waited: u64,
-    /// Nanoseconds of threads in those copies.
+    /// Nanoseconds of threads in copies that held them up and have ended.
     pub copy_wait: u64,
+    /// The most of them that the copies themselves can have taken: [`copies::most`](crate::copies::most) of each.
+    pub copies_most: u64,
+    /// What they took in any case: [`copies::least`](crate::copies::least) of each.
+    pub copies_least: u64,
     /// Nanoseconds of threads in synchronising calls that have ended.
     pub sync_wait: u64,
     /// When the last call of any kind ended (of those without return probe: began).
@@ -462,7 +464,7 @@ sizes! {
     WakeSum = 96;
     Process = 248;
     UseKey = 8;
-    Use = 232;
+    Use = 240;
     GapKey = 8;
     GapSum = 120;
     Handle = 16;

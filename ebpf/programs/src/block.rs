@@ -5,7 +5,7 @@ use aya_ebpf::macros::{uprobe, uretprobe};
 use aya_ebpf::programs::{ProbeContext, RetProbeContext};
 use warpmeter_ebpf_common::calls::{Call, direction};
 use warpmeter_ebpf_common::{
-    Handle, StreamKey, Task, UNKNOWN_SLOT, Use, UseKey, drop, gap, kind, run, scope, task,
+    Handle, StreamKey, Task, UNKNOWN_SLOT, Use, UseKey, copies, drop, gap, kind, run, scope, task,
 };
 
 use crate::call::{self, Entry, class, is};
@@ -147,7 +147,8 @@ fn end(task: &mut Task, tid: u32, now: u64, succeeded: bool) {
             atomic::add32(&raw mut (*using).waiting, u32::MAX);
             let spent = now.saturating_sub(task.call_began);
             let sum = if is(class, Call::BlockingCopy) || is(class, Call::Copy) {
-                atomic::add(&raw mut (*using).bytes_waited, task.argument);
+                atomic::add(&raw mut (*using).copies_most, copies::most(spent, task.argument));
+                atomic::add(&raw mut (*using).copies_least, copies::least(spent, task.argument));
                 &raw mut (*using).copy_wait
             } else {
                 &raw mut (*using).sync_wait

@@ -256,7 +256,7 @@ const FAMILIES: &[Family] = &[
         Unit::Seconds,
         Level::Full,
         ACCOUNT,
-        "Time that the container's threads spent in blocking copies.",
+        "Time that the container's threads spent in copies that held them up: blocking ones, and enqueued ones of 0.05 ms or more.",
         |view, rows| each_calls(view, rows, |calls| units::seconds(calls.copy_wait)),
     ),
     counter(

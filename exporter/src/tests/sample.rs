@@ -263,8 +263,9 @@ fn accounts() -> Vec<AccountView> {
         bytes_to_device: 3 << 30,
         bytes_to_host: 1 << 20,
         bytes_other: 512,
-        bytes_waited: 2048,
         copy_wait: SECOND / 4,
+        copies_most: SECOND / 5,
+        copies_least: SECOND / 8,
         sync_wait: 3 * SECOND,
     });
     full.gaps = Some(Arc::new(gaps()));

@@ -80,12 +80,25 @@ def sync_host_function(lab):
 def sync_item(lab):
     work_ms = lab.draw.uniform(5, 20)
     kernel_ms, device = kernels(lab, 10, 25)
-    steps = trainer(lab, **device, mode="item", copy="item", copy_kib=4, host_rounds=lab.hash(work_ms)["rounds"])
+    steps = trainer(lab, **device, mode="item", host_rounds=lab.hash(work_ms)["rounds"])
     without = {**steps, "device": {**steps["device"], "host_rounds": 0, "kernels": device["kernels"] + 1}}
     return Case(
         {"full": alone(steps), "no function": alone(without)},
         [Cause(("sync",), "full", "no function")],
         parameters={"work_ms": work_ms, "kernel_ms": kernel_ms},
+    )
+
+
+@scenario("large blocking copies, and small ones in which the loop waits for a host function")
+def copy_and_item(lab):
+    copy_ms, work_ms = lab.draw.uniform(4, 12), lab.draw.uniform(8, 20)
+    kernel_ms, device = kernels(lab, 8, 20)
+    steps = trainer(lab, **device, mode="item", copy="blocking", copy_kib=int(copy_ms * 10_000), host_rounds=lab.hash(work_ms)["rounds"])
+    without = lambda **less: alone({**steps, "device": {**steps["device"], **less}})
+    return Case(
+        {"full": alone(steps), "no copy": without(copy=""), "no function": without(host_rounds=0, kernels=device["kernels"] + 1)},
+        [Cause(("transfer",), "full", "no copy"), Cause(("sync",), "full", "no function")],
+        parameters={"copy_ms": copy_ms, "work_ms": work_ms, "kernel_ms": kernel_ms},
     )
 
 

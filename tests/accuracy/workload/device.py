@@ -17,10 +17,10 @@ class Device(Driver):
     """A device and how a step uses it.
 
     `mode` is how a step ends: `sync` waits for the context, `ahead` for the step `depth` before, `every` for the
-    context once in `depth` steps, `later` leaves it to `finish`. `gap_rounds` of Python are run
-    after each launch, as frameworks do; `beside_rounds` of hashes once all are launched. `copy` is of `copy_kib`: `blocking`
-    (pageable), `async` (pinned) or `held` (asynchronous, of pageable memory) before the kernels, or `last`, a blocking one
-    after all of that; `item`, one of four bytes to the host, in which the loop waits for its kernels.
+    context once in `depth` steps, `item` in a blocking copy of four bytes to the host, `later` leaves it to `finish`.
+    `gap_rounds` of Python are run after each launch, as frameworks do; `beside_rounds` of hashes once all are launched.
+    `copy` is of `copy_kib`: `blocking` (pageable), `async` (pinned) or `held` (asynchronous, of pageable memory) before the
+    kernels, or `last`, a blocking one after all of that.
     """
 
     def __init__(self, device=0, mode="sync", depth=2, kernels=8, kernel_us=1000, blocking=True, copy="", copy_kib=0,
@@ -34,6 +34,8 @@ class Device(Driver):
         if copy:
             self.target = self.allocate(self.size)
             self.host = self.page_locked(self.size) if copy == "async" else ctypes.create_string_buffer(self.size)
+        if mode == "item":
+            self.item, self.value = self.allocate(4), ctypes.create_string_buffer(4)
         self.stream_work = None
         if host_rounds:
             work = make({"do": "hash", "rounds": host_rounds})
@@ -68,9 +70,9 @@ class Device(Driver):
             hash_rounds(self.beside)
         if self.copy == "last":
             self._copy()
-        elif self.copy == "item":
-            self._call("cuMemcpyDtoH_v2", self.host, self.target, c_size_t(4))
-        if self.mode == "sync" or (self.mode == "every" and self.count % self.depth == self.depth - 1):
+        if self.mode == "item":
+            self._call("cuMemcpyDtoH_v2", self.value, self.item, c_size_t(4))
+        elif self.mode == "sync" or (self.mode == "every" and self.count % self.depth == self.depth - 1):
             self.synchronize()
         elif self.mode == "ahead":
             event = self.events[self.count % self.depth]

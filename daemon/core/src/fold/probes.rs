@@ -18,11 +18,6 @@ use crate::time::{Interval, MonoNs, SECOND};
 const GRACE: u64 = 2 * SECOND;
 /// After so long without a snapshot none is expected any more.
 const LOST: u64 = 5 * SECOND;
-/// Bytes in a nanosecond that copies which are waited for are taken to move, most of which are of pageable memory: it is
-/// copied twice.
-const PAGEABLE: u64 = 8;
-/// No such copy is slower: what it takes longer is a wait for what was enqueued before it.
-const SLOWEST: u64 = 2;
 
 /// Snapshots of the recent past.
 #[derive(Debug, Default)]
@@ -140,7 +135,7 @@ impl Snapshots {
     ) -> Option<Seen> {
         let mut seen = Seen { from_start: true, ..Seen::default() };
         seen.host.followed = true;
-        let (mut moved, mut copied, mut waited) = (0_u64, 0_u64, 0_u64);
+        let (mut moved, mut most) = (0_u64, 0_u64);
         for probes in &self.kept {
             let Some(overlap) = probes.during.overlap(during) else { continue };
             seen.host.followed &= probes.followed;
@@ -148,8 +143,8 @@ impl Snapshots {
             for calls in probes.calls.iter().filter(|calls| of(calls)) {
                 seen.take(calls, during, part);
                 moved = moved.saturating_add(moved_bytes(&calls.asked, part));
-                copied = copied.saturating_add(part(calls.asked.bytes_waited));
-                waited = waited.saturating_add(part(calls.asked.copy_wait));
+                most = most.saturating_add(part(calls.asked.copies_most));
+                seen.host.copying = seen.host.copying.saturating_add(part(calls.asked.copies_least));
             }
             for waits in probes.waits.iter().filter(|waits| seen.processes.contains(&waits.sleeper.pid)) {
                 add(&mut seen.host.passed, waits.doings, part);
@@ -169,8 +164,7 @@ impl Snapshots {
         }
         seen.host.alone = seen.processes.len() == 1;
         seen.host.waited = seen.waits.values().copied().max().unwrap_or(0);
-        seen.host.copies = waited.min(copied / SLOWEST).max(on_link(link, moved)).min(during.nanos());
-        seen.host.copying = waited.min(copied / PAGEABLE);
+        seen.host.copies = most.max(on_link(link, moved)).min(during.nanos());
         (!seen.processes.is_empty()).then_some(seen)
     }
 }

@@ -257,6 +257,25 @@ pub fn run(name: &str) {
             );
             println!("up {}\ndown {}\nother 50", (3 << 20) + 100, 4096 + (1_u64 << 40));
         }
+        // Large copies, and small ones in which the kernels before them are waited for.
+        "items" => {
+            const SIZE: usize = 16 << 20;
+            let (mut device, mut host) = (0_u64, vec![0_u8; SIZE]);
+            done!(driver, "cuMemAlloc_v2", *mut u64 = &raw mut device, usize = SIZE);
+            let mut took = [0, 0];
+            for _ in 0..10 {
+                for (at, size) in [(0, SIZE), (1, 4)] {
+                    let began = now();
+                    done!(driver, "cuMemcpyDtoH_v2", *mut u8 = host.as_mut_ptr(), u64 = device, usize = size);
+                    took[at] += now() - began;
+                    driver.launch(0);
+                    if at == 1 {
+                        driver.synchronize(0);
+                    }
+                }
+            }
+            println!("large {}\nsmall {}", took[0], took[1]);
+        }
         // Copies that are only enqueued: of pinned memory, which is done at once, and of pageable memory.
         "held" => {
             const SIZE: usize = 16 << 20;

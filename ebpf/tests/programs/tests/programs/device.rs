@@ -156,14 +156,32 @@ fn of_copies_that_are_only_enqueued_those_that_hold_their_thread_up_are_waited_f
     // Now and then one of pinned memory is held up, too, by whatever has its CPU meanwhile.
     assert!(using.copy_wait <= pinned + pageable, "{} of {pinned} and {pageable}", using.copy_wait);
     assert!(using.copy_wait >= pageable * 9 / 10, "{} of {pageable}", using.copy_wait);
-    // Those of five copies; of all ten where calls are as slow as under emulation.
-    assert!((5..=10).contains(&(using.bytes_waited >> 24)), "{} bytes", using.bytes_waited);
+    assert!(using.copies_most >= pageable * 9 / 10 && using.copies_most <= using.copy_wait, "{using:?}");
     let gaps = node.probes.gaps(pid);
     let of =
         |kind: u64| gaps.iter().filter(move |(key, _)| u64::from(key.kind) == kind).map(|(_, sum)| sum.total);
     let (waits, between) = (of(gap::SYNC).sum::<u64>(), of(gap::ENQUEUE).sum::<u64>());
     assert!(waits >= using.copy_wait + using.sync_wait * 9 / 10, "{gaps:?}");
     assert!(between < ms(1) + pinned, "nothing else takes long between calls: {gaps:?}");
+    run.finish();
+}
+
+#[test]
+fn of_a_wait_in_a_copy_that_is_the_copys_which_its_own_bytes_can_take() {
+    if !permitted() {
+        return;
+    }
+    let mut node = node();
+    let (mut run, pid, _) = sequence(&mut node, "items");
+    let using = node.probes.uses(pid)[&0];
+    let (large, small) = (run.until("large"), run.until("small"));
+    // Kernels of 2 ms before each of ten.
+    assert!(small > 15 * 1_000_000, "{small} ns");
+    assert!(using.copy_wait >= (large + small) * 9 / 10 && using.copy_wait <= large + small, "{using:?}");
+    let per_copy = 16 << 20;
+    let most = using.copies_most;
+    assert!(most <= large + 20 && most >= large.min(10 * per_copy / 2) * 9 / 10, "{most} of {large}");
+    assert!(using.copies_least <= 10 * per_copy / 8 + 20 && using.copies_least <= most, "{using:?}");
     run.finish();
 }
 
