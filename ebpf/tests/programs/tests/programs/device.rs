@@ -172,17 +172,18 @@ fn of_a_wait_in_a_copy_that_is_the_copys_which_its_own_bytes_can_take() {
         return;
     }
     let mut node = node();
-    let (mut run, pid, _) = sequence(&mut node, "items");
-    let using = node.probes.uses(pid)[&0];
-    let (large, small) = (run.until("large"), run.until("small"));
-    // Kernels of 2 ms before each of ten.
-    assert!(small > 15 * 1_000_000, "{small} ns");
-    assert!(using.copy_wait >= (large + small) * 9 / 10 && using.copy_wait <= large + small, "{using:?}");
-    let per_copy = 16 << 20;
-    let most = using.copies_most;
-    assert!(most <= large + 20 && most >= large.min(10 * per_copy / 2) * 9 / 10, "{most} of {large}");
-    assert!(using.copies_least <= 10 * per_copy / 8 + 20 && using.copies_least <= most, "{using:?}");
-    run.finish();
+    attempts(|| {
+        let (mut run, pid, _) = sequence(&mut node, "items");
+        let using = node.probes.uses(pid)[&0];
+        let (large, small, most) = (run.until("large"), run.until("small"), run.until("most"));
+        run.finish();
+        // Kernels of 2 ms before each of ten.
+        assert!(small > 15 * 1_000_000, "{small} ns");
+        assert!(using.copy_wait <= large + small && using.copies_most <= most, "{using:?}");
+        assert!(using.copies_least <= (10 * (16 << 20)) / 8 + 10 && using.copies_least <= most, "{using:?}");
+        told(using.copy_wait, large + small, (large + small) / 10)?;
+        told(using.copies_most, most, most / 10)
+    });
 }
 
 #[test]
