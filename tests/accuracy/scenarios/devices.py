@@ -63,11 +63,10 @@ def launch_small(lab):
     )
 
 
-@scenario("a host function in the stream, for which the device and the synchronising loop wait")
-def sync_host_function(lab):
+def host_function(lab, **how):
     work_ms = lab.draw.uniform(5, 20)
     kernel_ms, device = kernels(lab, 10, 25)
-    steps = trainer(lab, **device, host_rounds=lab.hash(work_ms)["rounds"])
+    steps = trainer(lab, **device, **how, host_rounds=lab.hash(work_ms)["rounds"])
     without = {**steps, "device": {**steps["device"], "host_rounds": 0, "kernels": device["kernels"] + 1}}
     return Case(
         {"full": alone(steps), "no host function": alone(without)},
@@ -76,17 +75,14 @@ def sync_host_function(lab):
     )
 
 
+@scenario("a host function in the stream, for which the device and the synchronising loop wait")
+def sync_host_function(lab):
+    return host_function(lab)
+
+
 @scenario("a host function in the stream, for which the loop waits as it copies four bytes back")
 def sync_item(lab):
-    work_ms = lab.draw.uniform(5, 20)
-    kernel_ms, device = kernels(lab, 10, 25)
-    steps = trainer(lab, **device, mode="item", host_rounds=lab.hash(work_ms)["rounds"])
-    without = {**steps, "device": {**steps["device"], "host_rounds": 0, "kernels": device["kernels"] + 1}}
-    return Case(
-        {"full": alone(steps), "no function": alone(without)},
-        [Cause(("sync",), "full", "no function")],
-        parameters={"work_ms": work_ms, "kernel_ms": kernel_ms},
-    )
+    return host_function(lab, mode="item")
 
 
 @scenario("large blocking copies, and small ones in which the loop waits for a host function")

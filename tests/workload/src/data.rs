@@ -118,8 +118,15 @@ impl Data {
             Self::File { file, path, buffer, aligned, offset } => {
                 let range = *aligned..*aligned + (plan.read_kib << 10);
                 let target = buffer.get_mut(range).unwrap_or_default();
-                let read = file.read_at(target, *offset).map_err(|e| ProgramError::File(path.clone(), e))?;
-                *offset = if read < target.len() { 0 } else { *offset + read as u64 };
+                let mut at =
+                    |offset| file.read_at(target, offset).map_err(|e| ProgramError::File(path.clone(), e));
+                let mut read = at(*offset)?;
+                if read == 0 && *offset > 0 {
+                    // A step has data, at the file's end too.
+                    *offset = 0;
+                    read = at(0)?;
+                }
+                *offset += read as u64;
             }
         }
         Ok(())

@@ -60,11 +60,15 @@ fn window(state: State, rule: Rule, callers: Vec<Caller>) -> Why {
     }
 }
 
-fn chain(why: Why, all: &[Waits]) -> Chain {
+fn found(why: Why, all: &[Waits]) -> Option<Chain> {
     let mut explanation = Explanation::default();
     explanation.note(why, who);
     explanation.note_waits(MonoNs(SECOND), all.to_vec(), who);
-    explanation.chain(&explanation.recent()[0]).unwrap()
+    explanation.chain(&explanation.recent()[0])
+}
+
+fn chain(why: Why, all: &[Waits]) -> Chain {
+    found(why, all).unwrap()
 }
 
 /// The chain behind half a second between the calls of [`LOOP`] that were reads from disks: its processes, and its end.
@@ -196,4 +200,14 @@ fn of_more_pairs_than_are_kept_those_that_can_have_held_up_work_are() {
     let mut all: Vec<Waits> = (100..300).map(|pid| Waits { sleeper: process(pid), ..idle.clone() }).collect();
     all.push(waits(LOOP, 11, 400, 0));
     assert_eq!(behind_reads(&all), (vec![LOOP, 11], End::Itself));
+}
+
+#[test]
+fn of_a_stall_that_boundaries_of_windows_explain_no_chain_is_told() {
+    for (stalled, told) in [(19, false), (20, true)] {
+        let callers = vec![caller(LOOP, Doing::DiskRead, 500)];
+        let states = vec![(State::Active, (1000 - stalled) * MS), (State::StalledDiskRead, stalled * MS)];
+        let why = Why { states, ..window(State::StalledDiskRead, Rule::Drained, callers) };
+        assert_eq!(found(why, &[]).is_some(), told, "{stalled} of 1000 ms");
+    }
 }
