@@ -30,7 +30,7 @@ fn stood_still(words: &str, feeder: &str) -> Option<Vec<(String, f64)>> {
     sim.probes = "\"proc\"";
     let device = sim.gpus[0].uuid.clone();
     let data = sim.path("data");
-    std::fs::write(&data, vec![7_u8; 64 << 20]).unwrap();
+    std::fs::write(&data, vec![7_u8; 192 << 20]).unwrap();
     let address = http::free_address();
     let fill =
         |words: &str| words.replace("FILE", data.to_str().unwrap()).replace("ADDRESS", &address.to_string());
@@ -92,7 +92,7 @@ fn what_mostly_holds_up_a_device_is_named_from_samples_alone() {
     }
     let network = "feeder --listen ADDRESS --delay-us 60000";
     let cases = [
-        ("waiter --kernels 2 --kernel-us 1000 --wait disk --file FILE --read-kib 65536", "", "disk_read"),
+        ("waiter --kernels 2 --kernel-us 3000 --wait disk --file FILE --read-kib 196608", "", "disk_read"),
         ("waiter --kernels 2 --kernel-us 1000 --wait network --connect ADDRESS", network, "network"),
         ("waiter --kernels 2 --kernel-us 1000 --wait lock --wait-us 60000", "", "cpu"),
         ("waiter --kernels 2 --kernel-us 1000 --wait sleep --wait-us 60000", "", "no_work"),
